@@ -1,0 +1,1 @@
+//! Builds everything and decides the order of shutdown.

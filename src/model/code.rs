@@ -1,0 +1,75 @@
+//! Stable error codes: the words a program can match on, each with what to do about it.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! codes {
+    ($($name:ident $text:literal $exit:literal $hint:literal),+ $(,)?) => {
+        /// Every error code a caller can meet. The words never change once released.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+        pub enum Code { $(#[doc = $hint] #[serde(rename = $text)] $name),+ }
+        impl Code {
+            /// All codes, in table order.
+            pub const ALL: &'static [Code] = &[$(Code::$name),+];
+            /// The word on the wire.
+            pub fn as_str(self) -> &'static str { match self { $(Code::$name => $text),+ } }
+            /// Exit status of the command line for this code.
+            pub fn exit(self) -> u8 { match self { $(Code::$name => $exit),+ } }
+            /// One sentence for a person: what to do next.
+            pub fn hint(self) -> &'static str { match self { $(Code::$name => $hint),+ } }
+        }
+    };
+}
+
+codes! {
+    InvalidArgument "invalid_argument" 2 "correct the named field and call again",
+    SpecInvalid "spec_invalid" 2 "correct every listed path and start again",
+    ContractInvalid "contract_invalid" 2 "correct every listed path of the contract and call again",
+    PathNotFound "path_not_found" 2 "give an existing directory",
+    PathNotDirectory "path_not_directory" 2 "give a directory, not a file",
+    PathRefused "path_refused" 2 "choose a project directory; system and secret directories are refused",
+    NotAvailableYet "not_available_yet" 2 "this version does not have it; use one of the kinds it names",
+    UnknownTool "unknown_tool" 2 "call a tool that tools/list names",
+    RunNotFound "run_not_found" 3 "list the runs to find the id",
+    NoEvidence "no_evidence" 3 "the run has no such evidence bundle; check the id in its status",
+    RunExists "run_exists" 6 "choose another run id, or look at the existing run",
+    RunTerminal "run_terminal" 6 "the run has ended; start a new one",
+    RunOwned "run_owned" 6 "another live process executes the run; ask it, or wait until it ends",
+    RunLive "run_live" 6 "cancel the run first",
+    RunCorrupt "run_corrupt" 70 "the log is damaged; nothing was changed, the bad bytes are kept beside it",
+    GateNotWaiting "gate_not_waiting" 6 "no gate of this run waits for an answer",
+    NotExecutingHere "not_executing_here" 6 "the owner did not answer; ask it directly or end it and resume the run",
+    Busy "busy" 6 "try again in a moment",
+    StoreUnavailable "store_unavailable" 70 "make the state directory writable with free space, then try again",
+    Superseded "superseded" 6 "another process took over this run; ask that one",
+    EngineUnavailable "engine_unavailable" 70 "install the engine or name its program, or use the scripted engine",
+    CircuitOpen "circuit_open" 6 "the engine failed to start several times; wait the named seconds",
+    BudgetExceeded "budget_exceeded" 6 "raise the cap or start a new run",
+    Unauthorized "unauthorized" 5 "send the bearer token of the server",
+    ForbiddenHost "forbidden_host" 5 "use the loopback address, or allow this host at start",
+    ForbiddenOrigin "forbidden_origin" 5 "call from an allowed origin",
+    PayloadTooLarge "payload_too_large" 2 "send less at once",
+    Cancelled "cancelled" 1 "the call was cancelled before it finished",
+    NoServer "no_server" 4 "start one with 'clawo serve', or add --wait to run here",
+    Internal "internal" 70 "this is a defect; the server's log has the details",
+}
+
+impl std::fmt::Display for Code {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Code;
+
+    #[test]
+    fn codes_are_distinct_snake_case_words() {
+        let mut seen = std::collections::BTreeSet::new();
+        for code in Code::ALL {
+            assert!(seen.insert(code.as_str()), "{code} twice");
+            assert!(code.as_str().bytes().all(|b| b.is_ascii_lowercase() || b == b'_'));
+            assert_eq!(serde_json::to_value(code).unwrap(), code.as_str());
+        }
+    }
+}

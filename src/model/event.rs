@@ -1,0 +1,216 @@
+//! Events of a run's log. Folding them over the spec gives the record; nothing else does.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{
+    NodeId, NodeState, RunId, RunOutcome, RunState, Time,
+    run::{Baseline, Gate, OutputText, ParentRef, Spend, Steer, Verdict, Waiting},
+};
+
+/// Longest text of a `log` event, in bytes.
+pub const LOG_TEXT_MAX: usize = 4096;
+/// Most `log` events of one node visit; the rest are counted by a last one.
+pub const LOGS_PER_VISIT: u32 = 200;
+
+/// One thing that happened to a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub enum Event {
+    /// First event of every log.
+    RunCreated {
+        /// Name of the spec.
+        workflow: String,
+        /// Directory given at start.
+        cwd: String,
+        /// Creation.
+        at: Time,
+        /// The repository as it was found.
+        #[serde(default)]
+        baseline: Option<Baseline>,
+        /// Whether a starting server continues it by itself.
+        auto_resume: bool,
+        /// The run that started it.
+        #[serde(default)]
+        parent: Option<ParentRef>,
+        /// Branch of a worktree run.
+        #[serde(default)]
+        workspace_branch: Option<String>,
+        /// Path of a worktree run's checkout.
+        #[serde(default)]
+        workspace_path: Option<String>,
+        /// Caller's key for a start that may be repeated.
+        #[serde(default)]
+        idempotency_key: Option<String>,
+    },
+    /// A process took the run over. Written by the store.
+    Fence {
+        /// Who; for people.
+        owner: Value,
+    },
+    /// The run moved.
+    RunState {
+        /// Where to.
+        state: RunState,
+        /// Present once terminal.
+        #[serde(default)]
+        outcome: Option<RunOutcome>,
+        /// Why the outcome is what it is.
+        #[serde(default)]
+        reason: Option<String>,
+        /// What went wrong.
+        #[serde(default)]
+        error: Option<String>,
+    },
+    /// A node moved. `running` with a new visit moves the program counter to it.
+    NodeState {
+        /// The node.
+        node: NodeId,
+        /// Where to.
+        state: NodeState,
+        /// Visit, from 1.
+        visit: u32,
+        /// Attempt, from 1.
+        attempt: u32,
+        /// Failure.
+        #[serde(default)]
+        error: Option<String>,
+        /// Answer of a gate.
+        #[serde(default)]
+        approved: Option<bool>,
+        /// Comment given with the answer.
+        #[serde(default)]
+        comment: Option<String>,
+    },
+    /// A node's text.
+    NodeOutput {
+        /// The node.
+        node: NodeId,
+        /// The text.
+        output: OutputText,
+    },
+    /// A node's structured data.
+    NodeData {
+        /// The node.
+        node: NodeId,
+        /// The data; small, long text is an artifact.
+        data: Value,
+    },
+    /// A verifier's word.
+    Verdict {
+        /// The word.
+        verdict: Verdict,
+        /// Fingerprint of a red one.
+        #[serde(default)]
+        fingerprint: Option<String>,
+    },
+    /// A bundle was written.
+    Evidence {
+        /// The node.
+        node: NodeId,
+        /// The bundle.
+        evidence_id: String,
+    },
+    /// A council's vote; advisory.
+    Vote {
+        /// The vote.
+        vote: Value,
+    },
+    /// Something was used.
+    Cost {
+        /// The node.
+        node: NodeId,
+        /// How much.
+        spend: Spend,
+    },
+    /// An operator's correction was queued.
+    Steer {
+        /// The correction.
+        steer: Steer,
+    },
+    /// An attempt of a node succeeded with these corrections in its prompt.
+    SteerApplied {
+        /// The node.
+        node: NodeId,
+        /// The corrections.
+        ids: Vec<String>,
+    },
+    /// A gate opened (present) or was answered (absent).
+    Gate {
+        /// The open gate.
+        #[serde(default)]
+        gate: Option<Gate>,
+    },
+    /// The next attempt is due then.
+    RetryScheduled {
+        /// The node.
+        node: NodeId,
+        /// The attempt that will start.
+        attempt: u32,
+        /// When.
+        retry_at: Time,
+    },
+    /// Something is waited for (present) or no longer (absent).
+    Wait {
+        /// What.
+        #[serde(default)]
+        waiting: Option<Waiting>,
+    },
+    /// A child run was started.
+    Child {
+        /// The node.
+        node: NodeId,
+        /// The child.
+        child_run_id: RunId,
+    },
+    /// The workspace was stored under a ref.
+    Snapshot {
+        /// The node.
+        node: NodeId,
+        /// The ref.
+        snapshot_ref: String,
+    },
+    /// A process of the run could not be ended.
+    Unkillable {
+        /// What is left.
+        detail: String,
+    },
+    /// Something to know, for people.
+    Log {
+        /// The node, when it is about one.
+        #[serde(default)]
+        node: Option<NodeId>,
+        /// `info` or `warn`.
+        level: String,
+        /// At most [`LOG_TEXT_MAX`] bytes.
+        text: String,
+    },
+}
+
+impl Event {
+    /// The word of its `type`.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Self::RunCreated { .. } => "run_created",
+            Self::Fence { .. } => "fence",
+            Self::RunState { .. } => "run_state",
+            Self::NodeState { .. } => "node_state",
+            Self::NodeOutput { .. } => "node_output",
+            Self::NodeData { .. } => "node_data",
+            Self::Verdict { .. } => "verdict",
+            Self::Evidence { .. } => "evidence",
+            Self::Vote { .. } => "vote",
+            Self::Cost { .. } => "cost",
+            Self::Steer { .. } => "steer",
+            Self::SteerApplied { .. } => "steer_applied",
+            Self::Gate { .. } => "gate",
+            Self::RetryScheduled { .. } => "retry_scheduled",
+            Self::Wait { .. } => "wait",
+            Self::Child { .. } => "child",
+            Self::Snapshot { .. } => "snapshot",
+            Self::Unkillable { .. } => "unkillable",
+            Self::Log { .. } => "log",
+        }
+    }
+}

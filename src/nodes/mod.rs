@@ -1,0 +1,1 @@
+//! What a step does: agents, fan-outs, verifiers, gates, routers, subflows behind one trait.
