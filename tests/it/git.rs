@@ -1,0 +1,1 @@
+//! git: integration tests.

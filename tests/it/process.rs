@@ -1,0 +1,1 @@
+//! process: integration tests.

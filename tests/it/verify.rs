@@ -1,0 +1,1 @@
+//! verify: integration tests.

@@ -1,0 +1,1 @@
+//! workflow: integration tests.
