@@ -3,6 +3,7 @@
 //! Decides purely (`state`, `plan`) and acts at the edge (`actor`). One actor a run linearises its events.
 //! Names no engine, knows no protocol, opens no file.
 
+pub mod spec;
 pub mod view;
 
 use std::{path::PathBuf, sync::Arc};
