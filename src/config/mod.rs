@@ -3,6 +3,7 @@
 //! The only place that reads environment variables. Decides nothing.
 
 pub mod environment;
+pub mod paths;
 
 use std::{collections::BTreeMap, path::PathBuf};
 

@@ -164,7 +164,8 @@ impl Actor {
     pub(super) async fn commit_and_move(&mut self, mut events: Vec<Event>) -> Result<(), Lost> {
         let mut after: RunRecord = (*self.writer.record).clone();
         let now = self.kernel.services.clock.wall();
-        super::state::apply_batch(&mut after, &self.writer.spec, after.seq + 1, now, &events);
+        let seq = after.seq + 1;
+        super::state::apply_batch(&mut after, &self.writer.spec, seq, now, &events);
         match plan::decide(&self.writer.spec, &after, now) {
             Move::Commit(more) => events.extend(more),
             Move::End(ending) => events.push(plan::ending(&ending)),
@@ -254,7 +255,7 @@ impl Actor {
         let now = self.kernel.services.clock.boot();
         if now >= self.heartbeat_due {
             self.heartbeat_due = now + HEARTBEAT_EVERY;
-            self.writer.with(store::Claim::heartbeat).await?;
+            self.writer.with(|claim| claim.heartbeat()).await?;
         }
         if now < self.inbox_due {
             return Ok(None);
@@ -353,7 +354,7 @@ impl Actor {
     }
 
     /// Why a verdict no longer describes the tree; `None` when it does.
-    async fn moved(&self, verdict: &Verdict) -> Option<String> {
+    async fn moved(&mut self, verdict: &Verdict) -> Option<String> {
         let node = &verdict.node;
         let (Some(digest), Some(cwd)) = (&verdict.tree_digest, &verdict.digest_cwd) else {
             return Some(format!("something ran after the checks of '{node}', outside git that cannot be compared"));
@@ -425,7 +426,7 @@ impl Actor {
             self.writer.drop_claim();
             let opened = tasks::blocking("reopen", move || super::recovery::open(&kernel, &id)).await;
             match opened {
-                Some(Ok(opened)) => {
+                Ok(Ok(opened)) => {
                     self.logs.clear();
                     self.writer.replace(opened);
                     let events = super::recovery::interrupted(&self.writer.spec, &self.writer.record);
@@ -433,11 +434,11 @@ impl Actor {
                         return true;
                     }
                 }
-                Some(Err(store::Error::Owned { .. } | store::Error::NotFound(_) | store::Error::Superseded { .. })) => {
+                Ok(Err(store::Error::Owned { .. } | store::Error::NotFound(_) | store::Error::Superseded { .. })) => {
                     return false;
                 }
-                Some(Err(e)) => tracing::warn!(%run, error = %e, "the run cannot be opened yet"),
-                None => {}
+                Ok(Err(e)) => tracing::warn!(%run, error = %e, "the run cannot be opened yet"),
+                Err(e) => tracing::error!(%run, error = %e, "opening the run again failed abnormally"),
             }
         }
     }

@@ -374,12 +374,12 @@ impl Actor {
             let (store, path) = (self.kernel.store.clone(), format!("evidence/{id}/bundle.json"));
             let read = tasks::blocking("bundle", move || store.read_artifact(&run, &path, 0, BUNDLE_MAX)).await;
             match read {
-                Some(Ok(bytes)) => match serde_json::from_slice(&bytes) {
+                Ok(Ok(bytes)) => match serde_json::from_slice(&bytes) {
                     Ok(bundle) => bundles.push(bundle),
                     Err(e) => tracing::warn!(id, error = %e, "an evidence bundle does not parse"),
                 },
-                Some(Err(e)) => tracing::warn!(id, error = %e, "an evidence bundle cannot be read"),
-                None => {}
+                Ok(Err(e)) => tracing::warn!(id, error = %e, "an evidence bundle cannot be read"),
+                Err(_) => {}
             }
         }
         bundles
@@ -414,12 +414,12 @@ impl Actor {
     }
 
     /// Reads an artifact of this run.
-    async fn read(&self, path: &str, limit: usize) -> Result<Vec<u8>, String> {
+    async fn read(&mut self, path: &str, limit: usize) -> Result<Vec<u8>, String> {
         let (store, run, name) = (self.kernel.store.clone(), self.writer.record.run_id.clone(), path.to_owned());
         match tasks::blocking("artifact", move || store.read_artifact(&run, &name, 0, limit)).await {
-            Some(Ok(bytes)) => Ok(bytes),
-            Some(Err(e)) => Err(format!("'{path}' of the run cannot be read: {e}")),
-            None => Err(format!("'{path}' of the run cannot be read")),
+            Ok(Ok(bytes)) => Ok(bytes),
+            Ok(Err(e)) => Err(format!("'{path}' of the run cannot be read: {e}")),
+            Err(_) => Err(format!("'{path}' of the run cannot be read")),
         }
     }
 }

@@ -6,6 +6,7 @@ use super::{Inner, plan, spec, state};
 use crate::{
     model::{Event, NodeKind, NodeState, RunId, RunRecord, RunState, WorkflowSpec, run::RECORD_VERSION},
     store::{self, Claim, Loaded, Store},
+    sys::tasks,
 };
 
 /// A run opened for writing.
@@ -118,4 +119,24 @@ pub(super) fn answered(record: &RunRecord, approved: bool, comment: Option<Strin
         Event::Gate { gate: None },
         plan::run_state(RunState::Running),
     ])
+}
+
+/// Continues interrupted runs of earlier processes, oldest first. Children are continued by their parents.
+pub(super) async fn auto_resume(kernel: &Arc<Inner>) {
+    let store = kernel.store.clone();
+    let all = kernel.services.config.auto_resume;
+    let Ok(Ok(listed)) = tasks::blocking("auto resume", move || store.list()).await else { return };
+    for run in listed.iter().rev() {
+        let Ok(found) = super::query::load(kernel, &run.run_id).await else { continue };
+        let record = &found.record;
+        let child = record.parent.as_ref().is_some_and(|p| p.node.is_some());
+        let wanted = (all || record.auto_resume) && !child;
+        let interrupted = !found.live && !record.state.is_terminal() && record.state != RunState::AwaitingHuman;
+        if wanted
+            && interrupted
+            && let Err(e) = super::start::resume(kernel, &run.run_id).await
+        {
+            tracing::warn!(run = %run.run_id, error = %e, "an interrupted run could not be continued");
+        }
+    }
 }

@@ -64,7 +64,7 @@ impl Writer {
             (claim, result)
         })
         .await;
-        let Some((claim, result)) = joined else { return Err(store::Error::Poisoned(run)) };
+        let Ok((claim, result)) = joined else { return Err(store::Error::Poisoned(run)) };
         self.claim = Some(claim);
         result
     }

@@ -119,9 +119,14 @@ impl Reporter {
         let _ = self.0.send(report).await;
     }
 
+    /// Sends a report that may be lost when the actor is far behind.
+    pub fn offer(&self, report: Report) {
+        let _ = self.0.try_send(report);
+    }
+
     /// Sends something for people; dropped when the actor is far behind, so that a talkative agent never blocks.
     pub fn log(&self, level: &'static str, text: String) {
-        let _ = self.0.try_send(Report::Log { level, text });
+        self.offer(Report::Log { level, text });
     }
 }
 

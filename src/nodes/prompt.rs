@@ -47,7 +47,7 @@ pub fn compose(task: &str, parts: &Parts<'_>, marker: &str) -> String {
         }
         for bundle in parts.red {
             text.push('\n');
-            text.push_str(&crate::verify::brief::brief(bundle, marker));
+            text.push_str(&crate::verify::brief::brief(bundle));
         }
         text.push_str("\n## Task\n\n");
     } else if !text.is_empty() {

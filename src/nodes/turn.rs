@@ -1,13 +1,18 @@
 //! One turn of one agent: slot, budget, clock, reports. Shared by every agent-like node.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
-use tokio_util::sync::CancellationToken;
+use serde_json::{Value, json};
 
 use super::{NodeCtx, Report};
 use crate::{
-    engines::{ErrorClass, SessionSpec, Sink, TurnEvent, TurnOutcome},
+    engines::{ErrorClass, PooledSession, SessionSpec, Sink, TurnEvent, TurnOutcome},
     model::{
+        Time,
         run::{Spend, Waiting},
         spec::EngineChoice,
     },
@@ -15,6 +20,11 @@ use crate::{
 
 /// Longest text of one progress line, in bytes.
 const LINE_MAX: usize = 500;
+
+/// Waits for a quota in a row before the failure is passed on.
+const QUOTA_WAITS_MAX: u64 = 5;
+/// Added to a stated reset, because clocks differ and everybody waits for the same second.
+const QUOTA_MARGIN_MS: i64 = 1500;
 
 /// A turn to be taken.
 #[derive(Debug)]
@@ -64,7 +74,69 @@ pub struct Done {
 }
 
 /// Takes the turn. When it returns, the agent's whole process tree has ended.
+///
+/// A quota parks the turn until it is over and burns no attempt; the waits are on the record, so that a
+/// restart goes on with the one that was under way.
 pub async fn take(ctx: &NodeCtx, turn: Turn) -> Done {
+    let key = format!("quota:{}", turn.session);
+    let kept = ctx.attempt.parts.get(&key).map(|(data, _)| data.clone()).unwrap_or_default();
+    let mut waits = kept.get("waits").and_then(Value::as_u64).unwrap_or(0);
+    let mut until = kept.get("until").and_then(|v| serde_json::from_value::<Time>(v.clone()).ok());
+    let mut unkillable = Vec::new();
+    loop {
+        if let Some(until) = until.take()
+            && !wait_until(ctx, until).await
+        {
+            return Done { ended: Ended::Stopped, unkillable };
+        }
+        let mut done = once(ctx, &turn).await;
+        unkillable.append(&mut done.unkillable);
+        let quota = match &done.ended {
+            Ended::Answered(outcome) => outcome.error.as_ref().filter(|e| e.class == ErrorClass::Quota).cloned(),
+            Ended::Failed(_) | Ended::Exhausted(_) | Ended::Stopped => None,
+        };
+        match quota {
+            Some(error) if waits < QUOTA_WAITS_MAX => {
+                let due = quota_due(ctx.now(), waits, error.retry_at);
+                waits += 1;
+                until = Some(due);
+                let data = json!({ "waits": waits, "until": due });
+                ctx.report.send(Report::Part { key: key.clone(), data, text: None }).await;
+            }
+            _ => return Done { ended: done.ended, unkillable },
+        }
+    }
+}
+
+/// When a turn is tried again: the stated time and a little more, or 1, 2, 4 ... 15 minutes.
+fn quota_due(now: Time, waits: u64, stated: Option<Time>) -> Time {
+    match stated {
+        Some(at) => at.max(now).plus_millis(QUOTA_MARGIN_MS),
+        None => now.plus_millis((60_000_i64 << waits.min(4)).min(900_000)),
+    }
+}
+
+/// Waits on the record until `until`; false when stopped meanwhile.
+async fn wait_until(ctx: &NodeCtx, until: Time) -> bool {
+    let detail = "the engine's quota is used up".to_owned();
+    let waiting = Waiting { kind: "quota".to_owned(), since: ctx.now(), until: Some(until), detail };
+    ctx.report.send(Report::Wait(Some(waiting))).await;
+    loop {
+        let left = u64::try_from(until.millis().saturating_sub(ctx.now().millis())).unwrap_or(0);
+        if left == 0 {
+            ctx.report.send(Report::Wait(None)).await;
+            return true;
+        }
+        tokio::select! {
+            () = ctx.cancel.cancelled() => return false,
+            // Looked at again and again, because the wall clock may be set meanwhile.
+            () = tokio::time::sleep(Duration::from_millis(left.min(1000))) => {}
+        }
+    }
+}
+
+/// One try of the turn.
+async fn once(ctx: &NodeCtx, turn: &Turn) -> Done {
     let clean = |ended| Done { ended, unkillable: Vec::new() };
     if let Err(reason) = ctx.budget.begin() {
         return clean(Ended::Exhausted(reason));
@@ -79,36 +151,29 @@ pub async fn take(ctx: &NodeCtx, turn: Turn) -> Done {
         resume: turn.resume.clone(),
         run_env: ctx.attempt.run_env.clone(),
     };
-    let opened = open(ctx, spec).await;
-    let mut session = match opened {
+    let mut session = match open(ctx, spec).await {
         Ok(session) => session,
         Err(failure) => {
             ctx.budget.settle(&Spend::default());
-            let stopped = ctx.cancel.is_cancelled();
-            return clean(if stopped { Ended::Stopped } else { Ended::Failed(failure) });
+            return clean(if ctx.cancel.is_cancelled() { Ended::Stopped } else { Ended::Failed(failure) });
         }
     };
-
     let cancel = ctx.cancel.child_token();
-    let outcome = {
-        let call = session.turn(&turn.message, sink(ctx, turn.who.clone()), cancel.clone());
-        let mut call = std::pin::pin!(call);
+    let (outcome, timed_out) = {
+        let mut call = std::pin::pin!(session.turn(&turn.message, sink(ctx, turn.who.clone()), cancel.clone()));
         tokio::select! {
-            outcome = &mut call => Ok(outcome),
+            outcome = &mut call => (outcome, false),
             () = tokio::time::sleep(turn.limit) => {
                 cancel.cancel();
-                // The adapter ends the tree before it returns, so that nothing is left when the next attempt starts.
-                Err(call.await)
+                // The adapter ends the tree before it returns, so nothing is left when the next attempt starts.
+                (call.await, true)
             }
         }
     };
     let unkillable = session.close().await;
-    let (outcome, timed_out) = match outcome {
-        Ok(outcome) => (outcome, false),
-        Err(outcome) => (outcome, true),
-    };
     let mut spend = outcome.spend.clone();
-    spend.turns = spend.turns.max(1);
+    let quota = outcome.error.as_ref().is_some_and(|e| e.class == ErrorClass::Quota);
+    spend.turns = if quota { 0 } else { spend.turns.max(1) };
     ctx.budget.settle(&spend);
     ctx.report.send(Report::Cost(spend)).await;
     let ended = if ctx.cancel.is_cancelled() {
@@ -122,44 +187,21 @@ pub async fn take(ctx: &NodeCtx, turn: Turn) -> Done {
 }
 
 /// Opens a session, reporting the wait for a slot.
-async fn open(ctx: &NodeCtx, spec: SessionSpec) -> Result<crate::engines::PooledSession, String> {
+async fn open(ctx: &NodeCtx, spec: SessionSpec) -> Result<PooledSession, String> {
     let name = spec.name.clone();
-    let waiting = {
-        let ctx = ctx.clone();
-        move || {
-            let since = ctx.now();
-            let detail = "every agent session of this machine's limit is in use".to_owned();
-            let wait = Waiting { kind: "slot".to_owned(), since, until: None, detail };
-            // The queue may be full; a missing line about waiting must not hold up the wait itself.
-            let _ = ctx.report.0.try_send(Report::Wait(Some(wait)));
-        }
+    let waited = AtomicBool::new(false);
+    let on_wait = |_| {
+        waited.store(true, Ordering::Relaxed);
+        let detail = "every agent session of this machine's limit is in use".to_owned();
+        let wait = Waiting { kind: "slot".to_owned(), since: ctx.now(), until: None, detail };
+        // The queue may be full; a missing line about waiting must not hold up the wait itself.
+        ctx.report.offer(Report::Wait(Some(wait)));
     };
-    let mut waited = false;
-    let opened = ctx
-        .services
-        .pool
-        .open(spec, ctx.cancel.clone(), || {
-            waited = true;
-            waiting();
-        })
-        .await;
-    if waited {
+    let opened = ctx.services.pool.open(spec, ctx.cancel.clone(), on_wait).await;
+    if waited.load(Ordering::Relaxed) {
         ctx.report.send(Report::Wait(None)).await;
     }
-    opened.map_err(|e| match e.class {
-        ErrorClass::Interrupted => "stopped while waiting to start".to_owned(),
-        ErrorClass::Auth
-        | ErrorClass::Quota
-        | ErrorClass::Overloaded
-        | ErrorClass::ContextOverflow
-        | ErrorClass::PermissionDenied
-        | ErrorClass::Refused
-        | ErrorClass::Timeout
-        | ErrorClass::Crashed
-        | ErrorClass::Protocol
-        | ErrorClass::StartFailed
-        | ErrorClass::Other => format!("session '{name}' did not start: {e}"),
-    })
+    opened.map_err(|e| format!("session '{name}' did not start: {e}"))
 }
 
 /// Turns what happens during a turn into progress lines.
@@ -202,9 +244,4 @@ pub fn failure(outcome: &TurnOutcome) -> String {
         Some(error) => error.to_string(),
         None => "the engine ended the turn without success".to_owned(),
     }
-}
-
-/// A token that never fires, for work that must not be cut off.
-pub fn never() -> CancellationToken {
-    CancellationToken::new()
 }
