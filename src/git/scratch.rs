@@ -88,6 +88,11 @@ impl Scratch {
         &self.env
     }
 
+    /// The folder itself.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     fn index(&self) -> PathBuf {
         self.dir.join("index")
     }
@@ -156,6 +161,14 @@ impl Repo {
         let mut scan = self.scan(&[]).await?;
         scan.tracked.clear();
         self.update(scratch.env(), scan, Untracked::Whole).await
+    }
+
+    /// Adds files to a tree that is built, the ignored ones it left out.
+    pub(super) async fn add(&self, scratch: &Scratch, built: &mut Built, paths: &[Bytes]) -> Result<()> {
+        self.index_call(scratch.env(), &["--add", "--remove"], paths).await?;
+        let call = self.git.call(&self.top, "write a tree").envs(scratch.env());
+        built.tree = call.args(["write-tree", "--missing-ok"]).word().await?;
+        Ok(())
     }
 
     async fn index_call(&self, env: &[(&'static str, OsString)], flags: &[&str], paths: &[Bytes]) -> Result<()> {

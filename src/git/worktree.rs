@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    Error, Repo, Result, cli, open,
+    Repo, Result, cli, open,
     scan::{self, GITLINK},
     scratch::{Objects, Scratch, Untracked},
 };
