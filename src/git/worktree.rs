@@ -9,9 +9,9 @@ use std::{
 };
 
 use super::{
-    Error, Repo, Result, cli, open,
+    Repo, Result, cli, open,
     scan::{self, GITLINK},
-    scratch::{Objects, Scratch, Untracked},
+    scratch::{Age, Objects, Scratch, Untracked},
 };
 use crate::sys::Kind;
 
@@ -57,16 +57,23 @@ impl Repo {
         let head = self.head().await?;
         // The worktree's own index: afterwards it must agree with the commit.
         let scan = self.scan(&[]).await?;
-        let built = self.update(&[], scan, Untracked::Whole).await?;
+        let built = self.update(&[], Age::Own, scan, Untracked::Whole).await?;
         if let Some(head) = &head
             && self.tree_of(head).await? == built.tree
         {
             return Ok(None);
         }
         let parent = head.iter().flat_map(|head| ["-p", head.as_str()]);
-        let call = self.git.call(&self.top, COMMIT).args(["commit-tree", "--no-gpg-sign"]).args(parent);
+        let call =
+            self.git.call(&self.top, COMMIT).args(cli::DURABLE).args(["commit-tree", "--no-gpg-sign"]).args(parent);
         let commit = call.arg(&built.tree).stdin(message.as_bytes().to_vec()).word().await?;
-        let call = self.git.call(&self.top, COMMIT).args(["update-ref", "-m", "commit: by clawo", "HEAD", &commit]);
+        let call = self.git.call(&self.top, COMMIT).args(cli::DURABLE).args([
+            "update-ref",
+            "-m",
+            "commit: by clawo",
+            "HEAD",
+            &commit,
+        ]);
         call.arg(head.unwrap_or_default()).run().await?;
         Ok(Some(commit))
     }
