@@ -136,8 +136,13 @@ fn added_counts(path: &str, kind: PartKind, name: &str, was: &super::Parts, star
         }
         PartKind::Package | PartKind::Python => governs(path, start),
         PartKind::Cargo => !cargo_toml::may_be_added(name),
-        PartKind::Make => !was.is_empty() || governs(path, start),
+        PartKind::Make => runs_make(start) || governs(path, start),
     }
+}
+
+/// Whether a check ran a known make goal at the start: then whatever joins it counts.
+fn runs_make(start: &Snapshot) -> bool {
+    start.files.values().any(|e| matches!(e, Entry::Parts { kind: PartKind::Make, parts } if !parts.is_empty()))
 }
 
 /// Whether a file that is new is configuration of tests of the start.
@@ -259,5 +264,52 @@ fn result(passed: bool, detail: String, tail: Option<String>) -> CheckResult {
         timed_out: false,
         exit_code: None,
         skipped: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::verify::protected::Reach;
+
+    fn snapshot(tests: usize, hash: &str) -> Snapshot {
+        let entry = Entry::File { role: Role::Test, sha256: hash.into() };
+        Snapshot {
+            v: SNAPSHOT_VERSION,
+            base: String::new(),
+            files: (0..tests).map(|n| (format!("a/{n:03}_test.go"), entry.clone())).collect(),
+            reach: Reach::default(),
+            more: None,
+            unreadable: BTreeSet::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_changed_test_beyond_the_bound_is_counted() {
+        let now = snapshot(10, "aa");
+        let mut start = now.clone();
+        snapshot::fold(&mut start, 4);
+        assert_eq!(lost_marks(&start, &now), 0);
+        let mut changed = now.clone();
+        changed.files.remove("a/009_test.go");
+        changed.files.extend(snapshot(6, "bb").files.split_off("a/005_test.go"));
+        assert_eq!(lost_marks(&start, &changed), 2);
+        assert!(governs("jest.config.js", &start) && !governs("b/jest.config.js", &start));
+    }
+
+    #[test]
+    fn reports_are_bounded_and_fit_a_line() {
+        let start = snapshot(1, "aa");
+        let changes: Changes =
+            (0..5_000).map(|n| (format!("t\n{n:05}{}", "x".repeat(500)), (Change::Deleted, "gone".into()))).collect();
+        let result = report(&start, &changes, 3);
+        assert!(!result.passed && result.detail.len() < 10_000 && !result.detail.contains('\n'));
+        let tail = result.tail.unwrap();
+        assert_eq!(tail.lines().count(), TAIL_FILES + 2);
+        assert!(tail.contains("... and 3000 more"));
+        assert!(report(&start, &Changes::new(), 0).passed);
     }
 }

@@ -132,7 +132,9 @@ impl Makefile {
                 "include" | "-include" | "sinclude" => {
                     self.others.push((path.to_owned(), squeeze(plain)));
                     for name in self.expand(plain).split_whitespace().skip(1) {
-                        if let Some(path) = join(dir, name) {
+                        // Lists of headers that the build writes by itself steer no test.
+                        let generated = name.ends_with(".d") || name.ends_with(".dep") || name.ends_with("depend");
+                        if let Some(path) = join(dir, name).filter(|_| !generated) {
                             self.load(&path, dir, read);
                         }
                     }

@@ -104,6 +104,11 @@ pub(super) fn classify(path: &str) -> Class {
     Class { test, config: config(dir, name), rust: name.ends_with(".rs") }
 }
 
+/// Whether a link at `path` stands for a whole directory of tests.
+pub(super) fn names_test_dir(path: &str) -> bool {
+    TEST_DIRS.contains(&path.rsplit('/').next().unwrap_or(path))
+}
+
 /// The directory whose tests a configuration file at `path` governs.
 pub(super) fn governed(path: &str) -> &str {
     let dir = parent(path);
@@ -133,10 +138,6 @@ fn in_test_dir(dir: &str) -> bool {
 }
 
 fn is_test_name(dir: &str, name: &str) -> bool {
-    // A link that stands for a whole test directory.
-    if TEST_DIRS.contains(&name) {
-        return true;
-    }
     let Some((stem, ext)) = name.rsplit_once('.') else { return false };
     match ext {
         "py" => stem.starts_with("test_") || stem.ends_with("_test"),

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use super::{
     Parts, cargo_toml, digest, hex, makefile,
     package_json::{self, Manifest, Roots},
-    patterns::{Class, Config, classify, parent},
+    patterns::{Class, Config, classify, names_test_dir, parent},
     pyproject, rust_tests,
     shell::{Reach, join},
     walk::{Found, escape, unescape, walk},
@@ -269,7 +269,8 @@ impl Recorder<'_> {
     }
 
     fn visit(&mut self, found: &Found<'_>) {
-        let Class { test, config, rust } = classify(found.rel);
+        let Class { mut test, config, rust } = classify(found.rel);
+        test |= found.meta.kind == Kind::Symlink && names_test_dir(found.rel);
         // Below a test directory a new manifest is read as configuration; one of the start counts whole.
         let new = self.start.is_some_and(|start| !start.files.contains_key(found.rel));
         let whole =
@@ -409,7 +410,10 @@ impl Recorder<'_> {
                 }
             }
             for (file, parts) in made {
-                self.files.insert(file, Entry::Parts { kind: PartKind::Make, parts });
+                // One below a test directory is recorded whole already.
+                if !matches!(self.files.get(&file), Some(Entry::File { .. } | Entry::Link { .. })) {
+                    self.files.insert(file, Entry::Parts { kind: PartKind::Make, parts });
+                }
             }
             if reach.size() == before {
                 break;
@@ -478,4 +482,39 @@ fn hash_file(fs: &dyn Fs, path: &Path, len: u64) -> Result<String> {
     range(len - SAMPLE, len)?;
     hasher.update(len.to_le_bytes());
     Ok(format!("ends:{}", hex(&hasher.finalize())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_beyond_the_bound_are_marked_and_configuration_keeps_its_name() {
+        let file = |role| Entry::File { role, sha256: "00".into() };
+        let mut snapshot = Snapshot {
+            v: SNAPSHOT_VERSION,
+            base: String::new(),
+            files: (0..5).map(|n| (format!("t/{n}_test.go"), file(Role::Test))).collect(),
+            reach: Reach::default(),
+            more: None,
+            unreadable: BTreeSet::new(),
+            notes: Vec::new(),
+        };
+        snapshot.files.insert("z.config".into(), file(Role::Config));
+        fold(&mut snapshot, 2);
+        assert_eq!(snapshot.files.keys().collect::<Vec<_>>(), ["t/0_test.go", "t/1_test.go", "z.config"]);
+        let more = snapshot.more.clone().unwrap();
+        assert_eq!((more.marks.len(), more.dirs.len()), (3, 1));
+        let text = serde_json::to_string(&snapshot).unwrap();
+        assert_eq!(serde_json::from_str::<Snapshot>(&text).unwrap(), snapshot);
+    }
+
+    #[test]
+    fn test_modules_are_looked_for_where_rust_looks() {
+        let module =
+            |file: Option<&str>| rust_tests::OutOfLine { path: vec!["t".into()], file: file.map(str::to_owned) };
+        assert_eq!(module_files("a/src/lib.rs", &module(None)), ["a/src/t.rs", "a/src/t/mod.rs"]);
+        assert_eq!(module_files("src/x.rs", &module(None)).first().unwrap(), "src/x/t.rs");
+        assert_eq!(module_files("src/x.rs", &module(Some("../o.rs"))), ["o.rs"]);
+    }
 }
