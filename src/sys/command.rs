@@ -3,10 +3,32 @@
 //! For programs that we ourselves need an answer from. Agents and checks go through `supervise`.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
+    io,
     path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
     time::Duration,
 };
+
+use rustix::process::{Pid, Signal};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
+    time::{sleep, timeout},
+};
+
+use super::{executable, tasks, text::Tail};
+
+/// Time between TERM and KILL: enough for git to take its lock files away.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// How long pipes that something else still holds are read after the program ended.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// Standard error kept.
+const STDERR_KEPT: usize = 16 << 10;
+
+/// Pause between looks at a process group that is ending.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// What to run and how far to let it go.
 #[derive(Debug, Clone)]
@@ -113,13 +135,272 @@ impl Command {
     }
 
     /// Runs it to its end. Dropping the future ends the program too.
+    ///
+    /// What it leaves running in its process group is killed once its output has been read for 2 s more.
     pub async fn run(self) -> Result<Output, Error> {
-        todo!("helper: sys")
+        let Self { program, stdin, max_stdout, timeout: limit, .. } = &self;
+        let io = |source: io::Error| Error::Io { program: program.clone(), source };
+        let mut running = self.start().map_err(|source| Error::Start { program: program.clone(), source })?;
+        let (input, output, errors) = running.pipes().map_err(io)?;
+
+        let mut stdout = Vec::new();
+        let mut stderr = Tail::new(STDERR_KEPT);
+        let work = async {
+            // The three pipes run together: a program may write before it has read all of its input.
+            let talk = async {
+                let feed = async {
+                    if let (Some(mut pipe), Some(bytes)) = (input, stdin.as_deref()) {
+                        // A program need not read what it is given.
+                        let _ = pipe.write_all(bytes).await;
+                    }
+                    Ok(())
+                };
+                let out = read(output, |chunk| {
+                    let room = max_stdout.saturating_sub(stdout.len());
+                    stdout.extend_from_slice(chunk.get(..room).unwrap_or(chunk));
+                    if chunk.len() > room { Err(Stop::TooLong) } else { Ok(()) }
+                });
+                let err = read(errors, |chunk| {
+                    stderr.push(chunk);
+                    Ok(())
+                });
+                tokio::try_join!(feed, out, err).map(|_| ())
+            };
+            tokio::pin!(talk);
+            let status = tokio::select! {
+                status = running.wait() => {
+                    let status = status.map_err(Stop::Io)?;
+                    match timeout(DRAIN, talk).await {
+                        Ok(talked) => talked?,
+                        Err(_) => tracing::debug!(program = %program.display(), "its output stayed open after its end"),
+                    }
+                    status
+                }
+                talked = &mut talk => {
+                    talked?;
+                    running.wait().await.map_err(Stop::Io)?
+                }
+            };
+            Ok::<ExitStatus, Stop>(status)
+        };
+        let ended = timeout(*limit, work).await;
+        match ended {
+            Ok(Ok(status)) => {
+                running.finished();
+                Ok(Output { status: code(status), stdout, stderr: stderr.to_text() })
+            }
+            Ok(Err(stop)) => {
+                running.terminate().await;
+                Err(match stop {
+                    Stop::TooLong => Error::TooLong { program: program.clone(), limit: *max_stdout },
+                    Stop::Io(source) => io(source),
+                })
+            }
+            Err(_) => {
+                running.terminate().await;
+                Err(Error::Timeout { program: program.clone(), limit: *limit })
+            }
+        }
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        reason = "one of the two places that start processes"
+    )]
+    fn start(&self) -> io::Result<Running> {
+        let mut command = tokio::process::Command::new(&self.program);
+        command.args(&self.args).current_dir(&self.cwd).process_group(0);
+        // The last resort when the runtime itself goes down: the task that would ask politely is gone then.
+        command.kill_on_drop(true);
+        for name in &self.env_remove {
+            command.env_remove(name);
+        }
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        command.stdin(if self.stdin.is_some() { Stdio::piped() } else { Stdio::null() });
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn()?;
+        let group = child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        Ok(Running { child: Some(child), group })
     }
 }
 
+/// Why the exchange with a program was broken off.
+enum Stop {
+    TooLong,
+    Io(io::Error),
+}
+
+/// A program that is ended when this is dropped.
+#[expect(clippy::disallowed_types, reason = "one of the two places that start processes")]
+struct Running {
+    child: Option<tokio::process::Child>,
+    group: Option<Pid>,
+}
+
+#[expect(clippy::disallowed_types, reason = "one of the two places that start processes")]
+type Pipes =
+    (Option<tokio::process::ChildStdin>, Option<tokio::process::ChildStdout>, Option<tokio::process::ChildStderr>);
+
+impl Running {
+    fn pipes(&mut self) -> io::Result<Pipes> {
+        let child = self.child.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        Ok((child.stdin.take(), child.stdout.take(), child.stderr.take()))
+    }
+
+    async fn wait(&mut self) -> io::Result<ExitStatus> {
+        self.child.as_mut().ok_or(io::ErrorKind::NotConnected)?.wait().await
+    }
+
+    /// The program ended by itself; only what it left in its group remains to be ended.
+    fn finished(mut self) {
+        self.child = None;
+        signal(self.group, Signal::KILL);
+    }
+
+    async fn terminate(mut self) {
+        if let Some(child) = self.child.take() {
+            // In a task, so that dropping the caller meanwhile does not cut it short.
+            let _ = tasks::spawn("end-command", end(child, self.group)).await;
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let Some(child) = self.child.take() else { return };
+        if tokio::runtime::Handle::try_current().is_ok() {
+            tasks::spawn("end-command", end(child, self.group));
+        } else {
+            signal(self.group, Signal::KILL);
+        }
+    }
+}
+
+#[expect(clippy::disallowed_types, reason = "one of the two places that start processes")]
+async fn end(mut child: tokio::process::Child, group: Option<Pid>) {
+    signal(group, Signal::TERM);
+    let gone = async {
+        let _ = child.wait().await;
+        // The others of its group get the rest of the time.
+        while group.is_some_and(|group| rustix::process::test_kill_process_group(group).is_ok()) {
+            sleep(LOOK_EVERY).await;
+        }
+    };
+    if timeout(GRACE, gone).await.is_err() {
+        signal(group, Signal::KILL);
+        let _ = child.wait().await;
+    }
+}
+
+fn signal(group: Option<Pid>, signal: Signal) {
+    if let Some(group) = group {
+        // Nobody left is as good.
+        let _ = rustix::process::kill_process_group(group, signal);
+    }
+}
+
+async fn read(
+    pipe: Option<impl AsyncRead + Unpin>,
+    mut take: impl FnMut(&[u8]) -> Result<(), Stop>,
+) -> Result<(), Stop> {
+    let Some(mut pipe) = pipe else { return Ok(()) };
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match pipe.read(&mut buffer).await.map_err(Stop::Io)? {
+            0 => return Ok(()),
+            len => take(buffer.get(..len).unwrap_or_default())?,
+        }
+    }
+}
+
+fn code(status: ExitStatus) -> i32 {
+    use std::os::unix::process::ExitStatusExt as _;
+    status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(-1)
+}
+
 /// Finds `program` on PATH (or checks a path); `None` when there is no executable file.
+#[expect(clippy::disallowed_methods, reason = "the search path of this process, as for starting a program")]
 pub fn find(program: &str) -> Option<PathBuf> {
-    let _ = program;
-    todo!("helper: sys")
+    let here = std::env::current_dir().unwrap_or_default();
+    executable::resolve(OsStr::new(program), std::env::var_os("PATH").as_deref(), &here).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(script: &str) -> Command {
+        Command::new("sh", "/").args(["-c", script])
+    }
+
+    #[tokio::test]
+    async fn input_output_status_and_environment() {
+        let mut cat = Command::new("cat", "/");
+        // More than two pipes hold: fed and read at once or not at all.
+        cat.stdin = Some(vec![b'x'; 1 << 20]);
+        let output = cat.run().await.unwrap();
+        assert_eq!((output.status, output.stdout.len()), (0, 1 << 20));
+        let output = sh("read x; echo \"$A-$HOME-$x\"; echo \"$PWD\" >&2; exit 3");
+        let output = Command { env_remove: vec!["HOME".into()], ..output.env("A", "a b") }.run().await.unwrap();
+        assert_eq!(
+            (output.status, output.stdout.as_slice(), output.stderr.as_str()),
+            (3, b"a b--\n".as_slice(), "/\n")
+        );
+        assert_eq!(sh("kill -9 $$").run().await.unwrap().status, 128 + 9);
+        // Input that nobody reads is no error.
+        let ignoring = Command { stdin: Some(vec![0; 1 << 20]), ..sh("exit 0") };
+        assert_eq!(ignoring.run().await.unwrap().status, 0);
+    }
+
+    #[tokio::test]
+    async fn limits_hold() {
+        // HO-2: endless output of both kinds.
+        let endless = Command { max_stdout: 1000, ..sh("yes") };
+        assert!(matches!(endless.run().await, Err(Error::TooLong { limit: 1000, .. })));
+        let noisy = sh("head -c 3000000 /dev/zero | tr '\\0' e >&2; echo end >&2").run().await.unwrap();
+        assert!(noisy.stderr.len() <= STDERR_KEPT && noisy.stderr.ends_with("end\n"));
+        let missing = Command::new("no-such-program-here", "/").run().await;
+        assert!(matches!(missing, Err(Error::Start { source, .. }) if source.kind() == io::ErrorKind::NotFound));
+        // A background child that keeps the pipe does not keep us.
+        let output = sh("echo done; sleep 1000 &").run().await.unwrap();
+        assert_eq!(output.stdout, b"done\n");
+    }
+
+    #[tokio::test]
+    #[expect(clippy::disallowed_methods, reason = "a test looks at real files")]
+    async fn term_comes_before_kill_on_timeout_and_on_drop() {
+        // GT-2: the program gets the chance to clean up.
+        let dir = tempfile::tempdir().unwrap();
+        let script = "trap 'echo x > cleaned; exit' TERM; echo $$ > pid; while :; do sleep 0.05; done";
+        let cleaned = dir.path().join("cleaned");
+        let asked = Command { timeout: Duration::from_millis(500), cwd: dir.path().into(), ..sh(script) };
+        assert!(matches!(asked.clone().run().await, Err(Error::Timeout { .. })));
+        assert!(std::fs::read(&cleaned).is_ok());
+        std::fs::remove_file(&cleaned).unwrap();
+        let asked = Command { timeout: Duration::from_secs(60), ..asked };
+        assert!(timeout(Duration::from_millis(500), asked.run()).await.is_err());
+        for _ in 0..500 {
+            sleep(LOOK_EVERY).await;
+            if std::fs::read(&cleaned).is_ok() {
+                return;
+            }
+        }
+        panic!("no TERM after the drop");
+    }
+
+    #[tokio::test]
+    async fn kill_comes_after_an_ignored_term() {
+        let stubborn = "trap '' TERM; echo start; while :; do sleep 0.05; done";
+        let asked = Command { timeout: Duration::from_millis(300), ..sh(stubborn) };
+        let ended = timeout(Duration::from_secs(10), asked.run()).await.unwrap();
+        assert!(matches!(ended, Err(Error::Timeout { .. })));
+    }
+
+    #[test]
+    fn programs_are_found() {
+        assert!(find("sh").is_some_and(|path| path.is_absolute()));
+        assert_eq!(find("no-such-program-here"), None);
+        assert!(find("/bin/sh").is_some());
+    }
 }

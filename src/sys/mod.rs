@@ -7,13 +7,16 @@
 pub mod client_process;
 pub mod clock;
 pub mod command;
+pub mod executable;
 pub mod fs;
 pub mod fs_real;
 pub mod ids;
+pub mod instance;
 pub mod proctree;
 pub mod redact;
 pub mod supervise;
 pub mod tasks;
+pub mod text;
 
 pub use clock::{Clock, SystemClock};
 pub use fs::{Fs, FsError, FsFile, FsLock, Kind, Meta};

@@ -4,10 +4,37 @@
 //! The hidden subcommand `clawo supervise` is a child subreaper that holds one end of a socket from the
 //! server (the lifeline): when that closes, or when it is asked to, it ends everything below it until
 //! nothing is left and then says so. One supervisor serves one attempt and may run several programs.
+//!
+//! ```text
+//!  server                         supervisor (one thread)            programs
+//!  Supervisor::start  --socket-->  subreaper, waits
+//!  spawn              --request+pipe ends-->  posix_spawn  ------->  own process group
+//!  Child::wait        <--exited--  reaps everything re-parented
+//!  kill_all           --request-->  TERM, grace, (STOP all, KILL)*   none left
+//!  died or dropped    --end of file-->  the same without grace, then exits
+//! ```
+//!
+//! Output never passes through the supervisor: the pipes are made in the server and their far ends travel
+//! with the request. A supervisor that is itself killed leaves its tree to the server, which finds it by a
+//! variable with a random value (`CLAWO_TREE`) and by the supervisor's session.
+//!
+//! Elsewhere than on Linux there is no subreaper and no `/proc`: only the process groups of the programs
+//! asked for are ended, and a program that leaves its group escapes.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+mod client;
+mod protocol;
+mod subreaper;
 
-use tokio::net::unix::pipe;
+use std::{ffi::OsString, path::PathBuf};
+
+pub use client::{Child, Supervisor};
+pub use subreaper::supervisor_main;
+
+/// Variable that names the server process which started something.
+pub const OWNER_VARIABLE: &str = "CLAWO_OWNER";
+
+/// Variable with a random value shared by everything below one supervisor.
+pub const TREE_VARIABLE: &str = "CLAWO_TREE";
 
 /// How a supervisor is started.
 #[derive(Debug, Clone)]
@@ -60,6 +87,12 @@ pub enum Ended {
     Left(Vec<String>),
 }
 
+impl Ended {
+    fn from_left(left: Vec<String>) -> Self {
+        if left.is_empty() { Self::Empty } else { Self::Left(left) }
+    }
+}
+
 /// Why a process could not be run or watched.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -83,66 +116,12 @@ pub enum Error {
     },
 }
 
-/// A running supervisor. Dropping it closes the lifeline, which ends everything below it.
-#[derive(Debug)]
-pub struct Supervisor {
-    _todo: (),
-}
-
-/// A running program.
-#[derive(Debug)]
-pub struct Child {
-    /// Its process id.
-    pub pid: u32,
-    /// Standard input, when asked for.
-    pub stdin: Option<pipe::Sender>,
-    /// Standard output; taken by whoever reads it.
-    pub stdout: Option<pipe::Receiver>,
-    /// Standard error; taken by whoever reads it.
-    pub stderr: Option<pipe::Receiver>,
-}
-
-impl Supervisor {
-    /// Starts a supervisor.
-    pub async fn start(options: &Options) -> Result<Self, Error> {
-        let _ = options;
-        todo!("helper: sys")
-    }
-
-    /// Starts a program below it, in a process group of its own.
-    pub async fn spawn(&self, spec: ChildSpec) -> Result<Child, Error> {
-        let _ = spec;
-        todo!("helper: sys")
-    }
-
-    /// Ends everything below it: TERM, `grace`, then stop and KILL until nothing is left. The supervisor
-    /// stays and can run further programs.
-    pub async fn kill_all(&self, grace: Duration) -> Result<Ended, Error> {
-        let _ = grace;
-        todo!("helper: sys")
-    }
-
-    /// Ends everything and the supervisor itself.
-    pub async fn end(self, grace: Duration) -> Ended {
-        let _ = grace;
-        todo!("helper: sys")
-    }
-}
-
-impl Child {
-    /// Waits until the program itself has ended (its descendants may live on). Can be called again.
-    pub async fn wait(&mut self) -> Result<Exit, Error> {
-        todo!("helper: sys")
-    }
-
-    /// Sends a signal to the program's process group.
-    pub async fn signal(&self, signal: i32) -> Result<(), Error> {
-        let _ = signal;
-        todo!("helper: sys")
-    }
-}
-
-/// Body of the hidden subcommand. Returns the exit status.
-pub fn supervisor_main() -> u8 {
-    todo!("helper: sys")
+/// Makes this process adopt what its dead supervisors leave behind, so that it stays below us.
+///
+/// Called once at the start of a server. Without it (or elsewhere than on Linux) such processes go to
+/// the system's first process and are still found by their variables.
+pub fn become_subreaper() -> std::io::Result<()> {
+    #[cfg(target_os = "linux")]
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    Ok(())
 }

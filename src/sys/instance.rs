@@ -1,0 +1,1 @@
+//! Which server processes of one home are alive.

@@ -1,0 +1,456 @@
+//! The supervisor process: one thread, one loop, no runtime. Starts programs, collects what ends, kills on demand.
+//!
+//! It reads no program output and decides nothing about programs; it never exits while its server lives.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io::{self, IoSliceMut, Write as _},
+    mem::MaybeUninit,
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::process::CommandExt as _,
+    },
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::{
+    io::Errno,
+    net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags},
+    process::{Pid, Signal, WaitOptions},
+};
+
+use super::{
+    super::{
+        clock::{Clock, SystemClock},
+        executable::{self, Missing},
+        proctree::{self, KILL_LIMIT, Process},
+    },
+    protocol::{self, Decoder, Event, Input, Launch, Request},
+};
+
+/// Pause between rounds of killing: long enough for the killed to end, short against any time limit.
+const ROUND: Duration = Duration::from_millis(2);
+
+/// Descriptors taken with one read; a request brings three.
+const FDS_PER_READ: usize = 16;
+
+/// Unsent answers; a server that does not read this much is dead in all but name.
+const MAX_OUTGOING: usize = 4 << 20;
+
+/// Attempts at a program that somebody still writes (a fork elsewhere can hold it open for a moment).
+const BUSY_RETRIES: u32 = 20;
+
+/// Body of the hidden subcommand. Returns the exit status: 0 when nothing is left below.
+pub fn supervisor_main() -> u8 {
+    match Subreaper::start() {
+        Ok(subreaper) => subreaper.run(),
+        Err(reason) => {
+            let _ = writeln!(io::stderr(), "failed to supervise: {reason} (this command is internal)");
+            2
+        }
+    }
+}
+
+/// Whether somebody still listens at the other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Server {
+    Alive,
+    Gone,
+}
+
+/// What the loop waits for while everything is being ended.
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    /// TERM was sent; KILL follows at this time since boot.
+    Asked(Duration),
+    /// Rounds of killing until this time since boot.
+    Killing(Duration),
+}
+
+/// A tree that is being ended.
+#[derive(Debug)]
+struct Ending {
+    /// Requests that wait for it.
+    waiting: Vec<u64>,
+    phase: Phase,
+}
+
+#[derive(Debug)]
+struct Subreaper {
+    clock: SystemClock,
+    socket: OwnedFd,
+    server: Server,
+    #[cfg(target_os = "linux")]
+    signals: nix::sys::signalfd::SignalFd,
+    incoming: Decoder,
+    /// Descriptors that came before the rest of their request.
+    fds: VecDeque<OwnedFd>,
+    outgoing: Vec<u8>,
+    /// Programs that have not ended: process id to the id of the request.
+    programs: BTreeMap<i32, u64>,
+    /// Whether the last look found no child at all, which with adoption means no descendant.
+    empty: bool,
+    ending: Option<Ending>,
+}
+
+impl Subreaper {
+    fn start() -> Result<Self, String> {
+        let step = |what: &'static str| move |e: io::Error| format!("{what}: {e}");
+        let socket = io::stdin().as_fd().try_clone_to_owned().map_err(step("control socket"))?;
+        rustix::net::sockopt::socket_type(&socket).map_err(|e| step("control socket")(e.into()))?;
+        detach(&socket).map_err(step("descriptors"))?;
+        // A new session: no terminal can signal us, and the server finds the tree by it.
+        let _ = nix::unistd::setsid();
+        super::become_subreaper().map_err(step("adoption"))?;
+        // Children get an empty mask at exec; ours keeps everybody from ending us with a plain kill.
+        let mask = nix::sys::signal::SigSet::all();
+        mask.thread_block().map_err(|e| step("signal mask")(e.into()))?;
+        default_dispositions();
+        let mut this = Self {
+            clock: SystemClock,
+            socket,
+            server: Server::Alive,
+            #[cfg(target_os = "linux")]
+            signals: {
+                use nix::sys::signalfd::{SfdFlags, SignalFd};
+                SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
+                    .map_err(|e| step("signals")(e.into()))?
+            },
+            incoming: Decoder::default(),
+            fds: VecDeque::new(),
+            outgoing: Vec::new(),
+            programs: BTreeMap::new(),
+            empty: true,
+            ending: None,
+        };
+        this.send(&Event::Hello { version: protocol::VERSION });
+        Ok(this)
+    }
+
+    fn run(mut self) -> u8 {
+        loop {
+            self.reap();
+            if let Some(status) = self.advance() {
+                return status;
+            }
+            self.flush();
+            let ready = self.wait();
+            if ready && self.server == Server::Alive {
+                self.receive();
+            }
+        }
+    }
+
+    /// Sleeps until a request, a signal or the next step; whether the socket is readable.
+    fn wait(&self) -> bool {
+        let sleep = match self.ending.as_ref().map(|ending| ending.phase) {
+            None => self.idle(),
+            Some(Phase::Asked(until)) => Some(until.saturating_sub(self.clock.boot()) + Duration::from_millis(1)),
+            Some(Phase::Killing(_)) => Some(ROUND),
+        };
+        let timeout = sleep.map_or(PollTimeout::NONE, |sleep| PollTimeout::try_from(sleep).unwrap_or(PollTimeout::MAX));
+        let mut wanted = PollFlags::POLLIN;
+        wanted.set(PollFlags::POLLOUT, !self.outgoing.is_empty());
+        let mut fds = Vec::with_capacity(2);
+        if self.server == Server::Alive {
+            fds.push(PollFd::new(self.socket.as_fd(), wanted));
+        }
+        #[cfg(target_os = "linux")]
+        fds.push(PollFd::new(self.signals.as_fd(), PollFlags::POLLIN));
+        let _ = poll(&mut fds, timeout);
+        let readable = self.server == Server::Alive
+            && fds.first().and_then(PollFd::revents).is_some_and(|seen| !(seen - PollFlags::POLLOUT).is_empty());
+        // What arrived does not matter: children are looked at every time, and everything else is ignored.
+        #[cfg(target_os = "linux")]
+        while let Ok(Some(_)) = self.signals.read_signal() {}
+        readable
+    }
+
+    /// How long to sleep when nothing is to be done.
+    fn idle(&self) -> Option<Duration> {
+        // Without a descriptor for signals children have to be looked at from time to time.
+        if cfg!(target_os = "linux") || self.programs.is_empty() { None } else { Some(Duration::from_millis(20)) }
+    }
+
+    /// Collects everything that ended.
+    fn reap(&mut self) {
+        loop {
+            match rustix::process::wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) => {
+                    if let Some(id) = self.programs.remove(&pid.as_raw_nonzero().get()) {
+                        let (code, signal) = (status.exit_status(), status.terminating_signal());
+                        self.send(&Event::Exited { id, code, signal });
+                    }
+                }
+                Ok(None) => {
+                    self.empty = false;
+                    return;
+                }
+                Err(Errno::INTR) => {}
+                Err(_) => {
+                    self.empty = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The next step of ending everything, if that is going on; the exit status when there is no more to do.
+    fn advance(&mut self) -> Option<u8> {
+        let now = self.clock.boot();
+        if self.server == Server::Gone && !matches!(self.ending, Some(Ending { phase: Phase::Killing(_), .. })) {
+            self.ending = Some(Ending { waiting: Vec::new(), phase: Phase::Killing(now + KILL_LIMIT) });
+        }
+        let ending = self.ending.as_mut()?;
+        if self.empty {
+            return self.finish(Vec::new());
+        }
+        match ending.phase {
+            Phase::Asked(until) if now < until => None,
+            Phase::Asked(_) => {
+                ending.phase = Phase::Killing(now + KILL_LIMIT);
+                self.kill();
+                None
+            }
+            Phase::Killing(until) if now < until => {
+                self.kill();
+                None
+            }
+            Phase::Killing(_) => {
+                let left = self.below().unwrap_or_default();
+                self.finish(left.iter().map(Process::label).collect())
+            }
+        }
+    }
+
+    fn finish(&mut self, left: Vec<String>) -> Option<u8> {
+        let status = u8::from(!left.is_empty());
+        for id in self.ending.take().into_iter().flat_map(|ending| ending.waiting) {
+            self.send(&Event::Ended { id, left: left.clone() });
+        }
+        (self.server == Server::Gone).then_some(status)
+    }
+
+    fn below(&self) -> io::Result<Vec<Process>> {
+        proctree::descendants(proctree::own_pid())
+    }
+
+    fn kill(&self) {
+        if proctree::kill_round(&mut || self.below()).is_err() {
+            self.signal_groups(Signal::KILL);
+        }
+    }
+
+    /// The reduced form where processes cannot be listed: the groups of the programs that still run.
+    fn signal_groups(&self, signal: Signal) {
+        for group in self.programs.keys().filter_map(|pid| Pid::from_raw(*pid)) {
+            let _ = rustix::process::kill_process_group(group, signal);
+        }
+    }
+
+    fn receive(&mut self) {
+        let mut data = [0; 64 << 10];
+        loop {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_PER_READ))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let read = rustix::net::recvmsg(
+                &self.socket,
+                &mut [IoSliceMut::new(&mut data)],
+                &mut control,
+                RecvFlags::DONTWAIT | close_on_exec(),
+            );
+            for message in control.drain() {
+                if let RecvAncillaryMessage::ScmRights(fds) = message {
+                    self.fds.extend(fds);
+                }
+            }
+            match read {
+                Ok(read) if read.bytes > 0 => self.incoming.push(data.get(..read.bytes).unwrap_or_default()),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Ok(_) | Err(_) => {
+                    self.server = Server::Gone;
+                    return;
+                }
+            }
+        }
+        loop {
+            match self.incoming.next() {
+                Ok(Some(request)) => self.serve(request),
+                Ok(None) => return,
+                // A server that talks nonsense cannot be served; the tree must not outlive it.
+                Err(_) => {
+                    self.server = Server::Gone;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn serve(&mut self, request: Request) {
+        match request {
+            Request::Spawn { id, launch } => {
+                let answer = match self.launch(&launch) {
+                    Ok(pid) => {
+                        self.programs.insert(pid, id);
+                        self.empty = false;
+                        Event::Started { id, pid }
+                    }
+                    Err((reason, not_found)) => Event::Failed { id, reason, not_found },
+                };
+                self.send(&answer);
+            }
+            Request::Signal { id, pid, signal } => {
+                let error = self.signal_program(pid, signal).err();
+                self.send(&Event::Signalled { id, error });
+            }
+            Request::KillAll { id, grace_ms } => {
+                self.reap();
+                let until = self.clock.boot() + Duration::from_millis(grace_ms);
+                match &mut self.ending {
+                    Some(ending) => {
+                        ending.waiting.push(id);
+                        if let Phase::Asked(earlier) = &mut ending.phase {
+                            *earlier = until.min(*earlier);
+                        }
+                    }
+                    None => {
+                        if !self.empty && grace_ms > 0 {
+                            match self.below() {
+                                Ok(all) => proctree::ask_to_end(&all),
+                                Err(_) => self.signal_groups(Signal::TERM),
+                            }
+                        }
+                        self.ending = Some(Ending { waiting: vec![id], phase: Phase::Asked(until) });
+                    }
+                }
+            }
+        }
+    }
+
+    fn launch(&mut self, launch: &Launch) -> Result<i32, (String, bool)> {
+        let mut pipes = || self.fds.pop_front().ok_or(("a pipe got lost on the way".to_owned(), false));
+        let (stdout, stderr) = (pipes()?, pipes()?);
+        let stdin = match launch.stdin {
+            Input::Null => Stdio::null(),
+            Input::Pipe => Stdio::from(pipes()?),
+        };
+        if self.ending.is_some() {
+            return Err(("everything here is being ended".to_owned(), false));
+        }
+        let cwd = Path::new(&launch.cwd.0);
+        executable::check_dir(cwd).map_err(|e| (format!("directory {}: {e}", cwd.display()), false))?;
+        let path = launch.env.iter().rev().find(|(name, _)| name.0 == "PATH").map(|(_, value)| value.0.as_os_str());
+        let program = executable::resolve(&launch.program.0, path, cwd).map_err(|missing| match missing {
+            Missing::NotFound => ("no such program".to_owned(), true),
+            Missing::NotExecutable => ("it is not an executable file".to_owned(), false),
+        })?;
+        let mut command = Command::new(program);
+        command.args(launch.args.iter().map(|arg| &arg.0));
+        command.env_clear().envs(launch.env.iter().map(|(name, value)| (&name.0, &value.0)));
+        command.current_dir(cwd).process_group(0).stdin(stdin).stdout(stdout).stderr(stderr);
+        start_program(&mut command).map_err(|e| match e.kind() {
+            // The file is there, so it is the program in its first line that is not.
+            io::ErrorKind::NotFound => ("the interpreter it names does not exist".to_owned(), false),
+            _ => (e.to_string(), false),
+        })
+    }
+
+    /// Signals the group of a program, or after its end whoever is left of the group.
+    fn signal_program(&self, pid: i32, number: i32) -> Result<(), String> {
+        let signal = Signal::from_named_raw(number).ok_or_else(|| format!("there is no signal {number}"))?;
+        if self.programs.contains_key(&pid) {
+            let group = Pid::from_raw(pid).ok_or("no process id")?;
+            return match rustix::process::kill_process_group(group, signal) {
+                Ok(()) | Err(Errno::SRCH) => Ok(()),
+                Err(e) => Err(e.to_string()),
+            };
+        }
+        // The number may belong to somebody else by now, so only what is below us counts.
+        for process in self.below().unwrap_or_default().iter().filter(|process| process.group == pid) {
+            proctree::signal(process, signal);
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, event: &Event) {
+        if self.server == Server::Gone {
+            return;
+        }
+        match protocol::encode(event) {
+            Ok(frame) if self.outgoing.len() + frame.len() <= MAX_OUTGOING => self.outgoing.extend(frame),
+            _ => self.server = Server::Gone,
+        }
+    }
+
+    fn flush(&mut self) {
+        while self.server == Server::Alive && !self.outgoing.is_empty() {
+            match rustix::net::send(&self.socket, &self.outgoing, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(sent) => drop(self.outgoing.drain(..sent.min(self.outgoing.len()))),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                Err(_) => self.server = Server::Gone,
+            }
+        }
+    }
+}
+
+/// Starts `command` and leaves collecting it to the loop.
+#[expect(clippy::disallowed_methods, reason = "the supervisor is where programs are started")]
+fn start_program(command: &mut Command) -> io::Result<i32> {
+    let mut tries = 0;
+    loop {
+        match command.spawn() {
+            Ok(child) => return i32::try_from(child.id()).map_err(io::Error::other),
+            Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && tries < BUSY_RETRIES => {
+                tries += 1;
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// Leaves nothing of the server's open here except the socket, which is closed in every child.
+#[expect(clippy::disallowed_methods, reason = "the process's own table is not part of the file layer")]
+fn detach(socket: &OwnedFd) -> io::Result<()> {
+    use rustix::fs::{Mode, OFlags};
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    nix::unistd::dup2_stdin(&null)?;
+    drop(null);
+    let own = if cfg!(target_os = "linux") { "/proc/self/fd" } else { "/dev/fd" };
+    let Ok(listing) = std::fs::read_dir(own) else { return Ok(()) };
+    let open: Vec<i32> =
+        listing.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).filter(|fd| *fd > 2).collect();
+    for fd in open.into_iter().filter(|fd| *fd != socket.as_raw_fd()) {
+        // The one that listed the directory is gone already; that it fails is expected.
+        let _ = nix::unistd::close(fd);
+    }
+    Ok(())
+}
+
+/// What the server ignored (under `nohup`, say) must not be ignored by programs.
+#[expect(unsafe_code, reason = "there is no safe call to set a disposition")]
+fn default_dispositions() {
+    use nix::sys::signal::{SigHandler, Signal, signal};
+    for number in Signal::iterator() {
+        // SIGPIPE stays ignored here; it is reset for children at exec like the mask.
+        if !matches!(number, Signal::SIGKILL | Signal::SIGSTOP | Signal::SIGPIPE) {
+            // SAFETY: the default disposition runs no code of ours, and the process has one thread.
+            let _ = unsafe { signal(number, SigHandler::SigDfl) };
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn close_on_exec() -> RecvFlags {
+    RecvFlags::CMSG_CLOEXEC
+}
+
+#[cfg(not(target_os = "linux"))]
+fn close_on_exec() -> RecvFlags {
+    RecvFlags::empty()
+}
