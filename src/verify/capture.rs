@@ -1,0 +1,358 @@
+//! What a program prints, kept within bounds: the beginning, the end, and how much lies between.
+//!
+//! Both streams go in as they arrive. Text is made of the bytes only once, at the end, so that a chatty
+//! program costs a copy a byte and no more; secrets are taken out there, over whole lines, so that one
+//! split over two reads is found.
+
+use std::collections::VecDeque;
+
+use crate::sys::redact::Redactor;
+
+/// Bytes kept from the beginning of the output.
+const HEAD_MAX: usize = 64 << 10;
+/// Bytes kept from its end.
+const TAIL_MAX: usize = 256 << 10;
+/// Most pieces kept of either part; a program that alternates streams byte by byte makes one a byte.
+const PIECES_MAX: usize = 16 << 10;
+/// Where bytes were left out, a word cut in two could be half a secret: it goes too, up to this length.
+const CUT_WORD_MAX: usize = 8 << 10;
+/// Lines shown as the end of the output.
+const SHOWN_LINES: usize = 40;
+/// Bytes shown as the end of the output.
+const SHOWN_BYTES: usize = 8 << 10;
+
+/// Where bytes came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stream {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Err,
+}
+
+#[derive(Debug)]
+struct Piece {
+    stream: Stream,
+    bytes: Vec<u8>,
+    /// Bytes at the front that are no longer part of it.
+    from: usize,
+}
+
+impl Piece {
+    fn live(&self) -> &[u8] {
+        self.bytes.get(self.from..).unwrap_or_default()
+    }
+}
+
+/// Bounded output of one program.
+#[derive(Debug, Default)]
+pub(super) struct Capture {
+    head: Vec<Piece>,
+    head_bytes: usize,
+    head_full: bool,
+    tail: VecDeque<Piece>,
+    tail_bytes: usize,
+    left_out: [u64; 2],
+    total: u64,
+}
+
+/// Output as text, secrets removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Text {
+    /// Every kept line with its mark, `out| ` or `err| `, and a line saying what was left out.
+    pub log: String,
+    /// The last lines without marks, colours and control characters.
+    pub tail: String,
+    /// Bytes printed in all.
+    pub total: u64,
+}
+
+impl Capture {
+    /// Takes what a stream gave.
+    pub(super) fn push(&mut self, stream: Stream, bytes: &[u8]) {
+        self.total = self.total.saturating_add(bytes.len() as u64);
+        let room = if self.head_full { 0 } else { HEAD_MAX.saturating_sub(self.head_bytes) };
+        let (first, rest) = bytes.split_at(room.min(bytes.len()));
+        if !first.is_empty() {
+            self.head_bytes = self.head_bytes.saturating_add(first.len());
+            match self.head.last_mut() {
+                Some(last) if last.stream == stream => last.bytes.extend_from_slice(first),
+                Some(_) | None => self.head.push(Piece { stream, bytes: first.to_vec(), from: 0 }),
+            }
+        }
+        self.head_full |= self.head_bytes >= HEAD_MAX || self.head.len() >= PIECES_MAX;
+        if rest.is_empty() {
+            return;
+        }
+        self.tail_bytes = self.tail_bytes.saturating_add(rest.len());
+        match self.tail.back_mut() {
+            Some(last) if last.stream == stream && last.bytes.len() < HEAD_MAX => last.bytes.extend_from_slice(rest),
+            Some(_) | None => self.tail.push_back(Piece { stream, bytes: rest.to_vec(), from: 0 }),
+        }
+        self.trim();
+    }
+
+    /// Drops what is too old.
+    fn trim(&mut self) {
+        while self.tail_bytes > TAIL_MAX || self.tail.len() > PIECES_MAX {
+            let over = self.tail_bytes.saturating_sub(TAIL_MAX);
+            let Some(front) = self.tail.front_mut() else { return };
+            let live = front.live().len();
+            let slot = usize::from(front.stream == Stream::Err);
+            let drop = if over >= live || over == 0 { live } else { over };
+            if let Some(count) = self.left_out.get_mut(slot) {
+                *count = count.saturating_add(drop as u64);
+            }
+            self.tail_bytes = self.tail_bytes.saturating_sub(drop);
+            if drop == live {
+                self.tail.pop_front();
+            } else {
+                front.from = front.from.saturating_add(drop);
+            }
+        }
+    }
+
+    /// The text of it all. `intro` and `outro` are lines of ours around the log.
+    pub(super) fn text(&self, redactor: &Redactor, intro: &str, outro: &str) -> Text {
+        let [out_gap, err_gap] = self.left_out;
+        let gap = |stream| match stream {
+            Stream::Out => out_gap > 0,
+            Stream::Err => err_gap > 0,
+        };
+        let mut dropped = out_gap.saturating_add(err_gap);
+        let (before, after) = if dropped == 0 {
+            (Lines::of(self.head.iter().chain(&self.tail)), None)
+        } else {
+            let (mut before, mut after) = (Lines::of(&self.head), Lines::of(&self.tail));
+            for stream in [Stream::Out, Stream::Err].into_iter().filter(|s| gap(*s)) {
+                dropped = dropped.saturating_add(before.cut_end(stream)).saturating_add(after.cut_start(stream));
+            }
+            (before, Some(after))
+        };
+        let mut log = format!("run| {}\n", redactor.text(intro));
+        let mut shown = Vec::new();
+        before.write(redactor, &mut log, &mut shown);
+        if let Some(after) = after {
+            log.push_str(&format!("...| {dropped} bytes left out\n"));
+            shown.clear();
+            after.write(redactor, &mut log, &mut shown);
+        }
+        log.push_str(&format!("end| {}\n", redactor.text(outro)));
+        Text { log, tail: last_lines(&shown), total: self.total }
+    }
+}
+
+/// Whole lines in the order in which they were completed.
+struct Lines(Vec<(Stream, Vec<u8>)>);
+
+impl Lines {
+    fn of<'a>(pieces: impl IntoIterator<Item = &'a Piece>) -> Self {
+        let mut lines = Vec::new();
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        for piece in pieces {
+            let open = match piece.stream {
+                Stream::Out => &mut out,
+                Stream::Err => &mut err,
+            };
+            for part in piece.live().split_inclusive(|b| *b == b'\n') {
+                open.extend_from_slice(part);
+                if open.last() == Some(&b'\n') {
+                    open.pop();
+                    lines.push((piece.stream, std::mem::take(open)));
+                }
+            }
+        }
+        for (stream, open) in [(Stream::Out, out), (Stream::Err, err)] {
+            if !open.is_empty() {
+                lines.push((stream, open));
+            }
+        }
+        Self(lines)
+    }
+
+    /// Takes the cut word off the stream's last line; how many bytes that were.
+    fn cut_end(&mut self, stream: Stream) -> u64 {
+        let Some((_, line)) = self.0.iter_mut().rev().find(|(s, _)| *s == stream) else { return 0 };
+        let word = line.iter().rev().take(CUT_WORD_MAX).position(u8::is_ascii_whitespace);
+        let drop = word.unwrap_or(CUT_WORD_MAX).min(line.len());
+        line.truncate(line.len().saturating_sub(drop));
+        drop as u64
+    }
+
+    /// Takes the cut word off the stream's first line; how many bytes that were.
+    fn cut_start(&mut self, stream: Stream) -> u64 {
+        let Some((_, line)) = self.0.iter_mut().find(|(s, _)| *s == stream) else { return 0 };
+        let word = line.iter().take(CUT_WORD_MAX).position(u8::is_ascii_whitespace);
+        let mut drop = word.unwrap_or(CUT_WORD_MAX).min(line.len());
+        // Not into the middle of a character.
+        while line.get(drop).is_some_and(|b| b & 0xC0 == 0x80) {
+            drop = drop.saturating_add(1);
+        }
+        line.drain(..drop);
+        drop as u64
+    }
+
+    /// Writes every line with its mark, and plain into `shown`.
+    fn write(&self, redactor: &Redactor, log: &mut String, shown: &mut Vec<String>) {
+        // Lines of one stream in a row are looked at together: a key may span several.
+        for block in self.0.chunk_by(|a, b| a.0 == b.0) {
+            let joined: Vec<u8> = block.iter().map(|(_, l)| l.as_slice()).collect::<Vec<_>>().join(&b'\n');
+            let mark = match block.first() {
+                Some((Stream::Err, _)) => "err| ",
+                Some((Stream::Out, _)) | None => "out| ",
+            };
+            for line in redactor.text(&String::from_utf8_lossy(&joined)).split('\n') {
+                log.push_str(mark);
+                log.push_str(line);
+                log.push('\n');
+                shown.push(line.to_owned());
+            }
+        }
+    }
+}
+
+/// The last lines, plain, within bounds.
+fn last_lines(lines: &[String]) -> String {
+    let mut picked: Vec<String> = Vec::new();
+    let mut room = SHOWN_BYTES;
+    for line in lines.iter().rev().map(|l| plain_line(l)) {
+        let blank_end = picked.is_empty() && line.trim().is_empty();
+        if blank_end {
+            continue;
+        }
+        if picked.len() >= SHOWN_LINES {
+            break;
+        }
+        if line.len() >= room {
+            if picked.is_empty() {
+                picked.push(keep_end(&line, room));
+            }
+            break;
+        }
+        room = room.saturating_sub(line.len().saturating_add(1));
+        picked.push(line);
+    }
+    picked.reverse();
+    picked.join("\n")
+}
+
+/// The last bytes of `text`, at most `max` and at a character's start, marked as cut.
+pub(super) fn keep_end(text: &str, max: usize) -> String {
+    if text.len() <= max {
+        return text.to_owned();
+    }
+    let mark = '…';
+    let mut from = text.len().saturating_sub(max.saturating_sub(mark.len_utf8()));
+    while !text.is_char_boundary(from) {
+        from = from.saturating_add(1);
+    }
+    format!("{mark}{}", text.get(from..).unwrap_or_default())
+}
+
+/// One line without escape sequences and control characters; what a carriage return overwrote is gone.
+pub(super) fn plain_line(line: &str) -> String {
+    let stripped = strip_escapes(line.trim_end_matches('\r'));
+    let last = stripped.rsplit('\r').next().unwrap_or_default();
+    last.chars().filter(|c| *c == '\t' || !c.is_control()).collect()
+}
+
+/// Removes ANSI escape sequences: CSI, OSC and the two-character ones.
+fn strip_escapes(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        if c != '\u{1b}' && c != '\u{9b}' {
+            out.push(c);
+            continue;
+        }
+        let kind = if c == '\u{9b}' { Some('[') } else { chars.next() };
+        match kind {
+            // Parameters, then one final byte.
+            Some('[') => while chars.next_if(|c| !('\u{40}'..='\u{7e}').contains(c)).is_some() {},
+            // A string that ends with BEL or ESC \.
+            Some(']' | 'P' | '_' | '^' | 'X') => {
+                while chars.next_if(|c| *c != '\u{7}' && *c != '\u{1b}').is_some() {}
+                if chars.next_if_eq(&'\u{1b}').is_some() {
+                    chars.next_if_eq(&'\\');
+                } else {
+                    chars.next();
+                }
+                continue;
+            }
+            Some(_) | None => continue,
+        }
+        chars.next();
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(capture: &Capture) -> Text {
+        capture.text(&Redactor::default(), "prog", "exit 0")
+    }
+
+    /// Case VF-5: a warning on one stream never hides the failure on the other.
+    #[test]
+    fn streams_are_interleaved_by_line_and_marked() {
+        let mut capture = Capture::default();
+        capture.push(Stream::Out, b"test a ... FAI");
+        capture.push(Stream::Err, b"warning: old\n");
+        capture.push(Stream::Out, b"LED\nlast");
+        let text = text(&capture);
+        assert_eq!(text.log, "run| prog\nerr| warning: old\nout| test a ... FAILED\nout| last\nend| exit 0\n");
+        assert_eq!(text.tail, "warning: old\ntest a ... FAILED\nlast");
+    }
+
+    /// Acceptance scenario 7 and case HO-2: the middle is counted, not kept.
+    #[test]
+    fn only_the_ends_of_a_long_output_are_kept() {
+        let mut capture = Capture::default();
+        capture.push(Stream::Err, b"begins\n");
+        for n in 0..100_000 {
+            capture.push(Stream::Out, format!("line number {n}\n").as_bytes());
+        }
+        capture.push(Stream::Err, b"ends\n");
+        let text = text(&capture);
+        assert!(text.log.len() < 500_000, "{}", text.log.len());
+        assert!(text.log.starts_with("run| prog\nerr| begins\nout| line number 0\n"));
+        assert!(text.log.contains("...| "));
+        assert!(text.tail.ends_with("line number 99999\nends"), "{}", text.tail);
+        assert_eq!(text.tail.lines().count(), SHOWN_LINES);
+        assert!(!text.log.contains("number 50000\n"));
+    }
+
+    /// Acceptance scenario 8 and case HO-3.
+    #[test]
+    fn odd_bytes_become_clean_text() {
+        let mut capture = Capture::default();
+        for byte in "héllo 🦀\n".as_bytes() {
+            capture.push(Stream::Out, &[*byte]);
+        }
+        capture.push(Stream::Out, b"\xff\xfe bad\0nul\n");
+        capture.push(Stream::Out, b"\x1b[1;31mred\x1b[0m \x1b]0;title\x07end 10%\r 50%\r100%\r\n");
+        let mut long = vec![b'x'; 1 << 20];
+        long.extend_from_slice("é\n".as_bytes());
+        let short = text(&capture);
+        assert_eq!(short.tail, "héllo 🦀\n\u{fffd}\u{fffd} badnul\n100%");
+        assert_eq!(plain_line("\u{1b}[1;31mred\u{1b}[0m \u{1b}]0;t\u{1b}\\x \u{1b}(B"), "red x B");
+        capture.push(Stream::Out, &long);
+        let text = text(&capture);
+        assert!(text.tail.len() <= SHOWN_BYTES && text.tail.ends_with("xé"), "{}", text.tail.len());
+        assert!(serde_json::to_string(&text.tail).is_ok());
+    }
+
+    #[test]
+    fn streams_that_alternate_every_byte_stay_bounded() {
+        let mut capture = Capture::default();
+        for _ in 0..200_000 {
+            capture.push(Stream::Out, b"o");
+            capture.push(Stream::Err, b"e");
+        }
+        assert!(capture.head.len() <= PIECES_MAX && capture.tail.len() <= PIECES_MAX);
+        assert_eq!(capture.total, 400_000);
+        assert!(text(&capture).log.contains("bytes left out"));
+    }
+}
