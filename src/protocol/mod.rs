@@ -1,1 +1,1 @@
-//! The only code that knows MCP: what is served, over what.
+//! MCP over stdio and HTTP.
