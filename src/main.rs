@@ -7,11 +7,14 @@ use std::{ffi::OsString, process::ExitCode};
 use claw_orchestrator::{cli, engines, sys};
 
 fn main() -> ExitCode {
-    let mut args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let args: Vec<OsString> = std::env::args_os().skip(1).collect();
     // Both are started for every attempt, so they skip argument parsing, configuration and the async runtime.
     let status = match args.first().and_then(|a| a.to_str()) {
         Some("supervise") => sys::supervise::supervisor_main(),
-        Some("agent-script") => engines::scripted::agent_main(args.split_off(1)),
+        Some(engines::scripted::SUBCOMMAND) => {
+            let rest: Vec<String> = args.iter().skip(1).map(|a| a.to_string_lossy().into_owned()).collect();
+            engines::scripted::agent_main(&rest)
+        }
         Some(_) | None => cli::main(&args),
     };
     ExitCode::from(status)

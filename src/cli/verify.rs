@@ -1,6 +1,6 @@
 //! `clawo verify`: what a run's checks said, whether the evidence is still whole, or a check of a directory now.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
@@ -14,8 +14,11 @@ use super::{
 };
 use crate::{
     app::App,
+    git::Git,
     kernel::{Evidence, VerifyRequest},
     model::{Code, evidence::CheckResult},
+    sys::{Fs, Kind, fs},
+    verify::evidence::check_manifest,
 };
 
 /// Changed files shown to people; `--json` has all.
@@ -143,25 +146,87 @@ fn check_lines(context: &Context, result: &CheckResult) {
     }
 }
 
-/// Recomputes the manifest of a stored bundle.
+/// Recomputes the checksums of a stored bundle and the digest of the tree it judged.
 async fn check(context: &Context, app: &App, evidence: &Evidence) -> Outcome {
     let Some(dir) = evidence.path.clone() else {
         return Err(Failure::new(Code::NoEvidence, "the bundle is not stored on this machine"));
     };
     let fs = app.fs.clone();
-    let problems = tokio::task::spawn_blocking(move || crate::verify::evidence::check_manifest(fs.as_ref(), &dir))
+    let files = tokio::task::spawn_blocking(move || files(fs.as_ref(), &dir, ""))
         .await
-        .map_err(|e| Failure::new(Code::Internal, format!("the check of the manifest did not finish: {e}")))?
-        .map_err(|e| Failure::io("check the manifest", e))?;
+        .map_err(|e| Failure::new(Code::Internal, format!("reading the bundle did not finish: {e}")))?
+        .map_err(|e| Failure::io("read the bundle", e))?;
+    let problems = check_manifest(&files);
+    let tree = tree(app, evidence).await;
     context.out.document(&json!({
-        "evidenceId": evidence.bundle.evidence_id, "intact": problems.is_empty(), "problems": problems,
+        "evidenceId": evidence.bundle.evidence_id,
+        "intact": problems.is_empty(),
+        "problems": problems,
+        "tree": tree.word(),
     }));
-    if problems.is_empty() {
-        context.out.line(format!("{} {}: every file matches its checksum", evidence.bundle.evidence_id, context.out.paint(Tone::Good, "intact")));
-        return Ok(0);
-    }
     for problem in &problems {
         context.out.line(format!("{}  {problem}", context.out.paint(Tone::Bad, "FAIL")));
     }
-    Ok(EXIT_RED)
+    let word = match problems.len() {
+        0 => context.out.paint(Tone::Good, "intact: every file matches its checksum"),
+        n => context.out.paint(Tone::Bad, &format!("{n} problems")),
+    };
+    context.out.line(format!("evidence {} {word}", evidence.bundle.evidence_id));
+    context.out.line(format!("tree in {}: {}", evidence.bundle.cwd, tree.words()));
+    Ok(if problems.is_empty() && tree != Tree::Moved { 0 } else { EXIT_RED })
+}
+
+/// Whether the directory still holds what the checks saw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tree {
+    Same,
+    Moved,
+    Unknown,
+}
+
+impl Tree {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::Moved => "moved",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Same => "as the checks saw it",
+            Self::Moved => "has changed since the checks",
+            Self::Unknown => "cannot be compared; it is gone, or not in git",
+        }
+    }
+}
+
+async fn tree(app: &App, evidence: &Evidence) -> Tree {
+    let Some(seen) = &evidence.bundle.tree_digest else { return Tree::Unknown };
+    let git = Git { fs: app.fs.clone(), program: "git".into() };
+    match git.open(evidence.bundle.cwd.as_ref()).await {
+        Ok(Some(repo)) => match repo.digest().await {
+            Ok(now) if now == *seen => Tree::Same,
+            Ok(_) => Tree::Moved,
+            Err(_) => Tree::Unknown,
+        },
+        Ok(None) | Err(_) => Tree::Unknown,
+    }
+}
+
+/// Every file below `dir` with its name relative to the bundle.
+fn files(fs: &dyn Fs, dir: &Path, prefix: &str) -> fs::Result<Vec<(String, Vec<u8>)>> {
+    let mut found = Vec::new();
+    for name in fs.list(dir)? {
+        let path = dir.join(&name);
+        let name = format!("{prefix}{}", name.to_string_lossy());
+        match fs.metadata(&path)?.kind {
+            Kind::Dir => found.extend(files(fs, &path, &format!("{name}/"))?),
+            Kind::File => found.push((name, fs.read(&path)?)),
+            // Nothing else belongs there; without contents it is reported as not in the manifest.
+            Kind::Symlink | Kind::Other => found.push((name, Vec::new())),
+        }
+    }
+    Ok(found)
 }

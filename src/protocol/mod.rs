@@ -1,1 +1,3 @@
 //! MCP over stdio and HTTP.
+
+pub mod manifest;

@@ -42,9 +42,10 @@ impl Client {
             .map_err(|e| {
                 Failure::new(Code::Internal, format!("the handshake failed: {e}; see {}", errors.display()))
             })?;
-        let server = service.peer_info().map_or_else(|| "clawo".to_owned(), |info| {
-            format!("{} {}", info.server_info.name, info.server_info.version)
-        });
+        let server = service
+            .peer_info()
+            .and_then(|info| info.server_info.as_ref().map(|server| format!("{} {}", server.name, server.version)))
+            .unwrap_or_else(|| "a server without a name".to_owned());
         Ok(Self { service, process, server })
     }
 

@@ -7,7 +7,7 @@ mod client;
 mod project;
 mod watch;
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
@@ -18,6 +18,9 @@ use super::{
     failure::{EXIT_RED, Failure, Outcome},
     out::Tone,
 };
+
+/// How long the checks of the crash demo take at least; the kill must land before they are over.
+const SETTLE: Duration = Duration::from_secs(1);
 
 /// Arguments of `clawo demo`.
 #[derive(Debug, Clone, Args)]
@@ -57,7 +60,7 @@ pub(crate) fn run(context: &Context, args: &DemoArgs) -> Outcome {
 /// Starts the run and watches it to its end.
 async fn solve(context: &Context, project: &Project) -> Result<Watch, Failure> {
     let client = Client::start(project).await?;
-    let mut watch = begin(context, project, &client).await?;
+    let mut watch = begin(context, project, &client, None).await?;
     watch.until(context, &client, |_| false).await?;
     client.close().await?;
     Ok(watch)
@@ -66,7 +69,7 @@ async fn solve(context: &Context, project: &Project) -> Result<Watch, Failure> {
 /// The same, but the server dies while the repair is under way.
 async fn crash(context: &Context, project: &Project) -> Result<Watch, Failure> {
     let client = Client::start(project).await?;
-    let mut watch = begin(context, project, &client).await?;
+    let mut watch = begin(context, project, &client, Some(SETTLE)).await?;
     watch.until(context, &client, Watch::repairing).await?;
     if watch.ended() {
         return Err(Failure::new(crate::model::Code::Internal, "the run ended before the server could be killed"));
@@ -81,9 +84,14 @@ async fn crash(context: &Context, project: &Project) -> Result<Watch, Failure> {
     Ok(watch)
 }
 
-async fn begin(context: &Context, project: &Project, client: &Client) -> Result<Watch, Failure> {
+async fn begin(
+    context: &Context,
+    project: &Project,
+    client: &Client,
+    settle: Option<Duration>,
+) -> Result<Watch, Failure> {
     context.out.progress(format!("connected to '{}' over MCP; starting a solve run with a scripted agent", client.server));
-    let started = client.call("workflow_start", project.start_arguments()).await?;
+    let started = client.call("workflow_start", project.start_arguments(settle)).await?;
     let run = started.get("runId").and_then(|id| id.as_str()).map(str::to_owned);
     let run = run.ok_or_else(|| Failure::new(crate::model::Code::Internal, "workflow_start answered without a runId"))?;
     context.out.progress(format!("run {run} started; its contract: {}", project.contract_words()));

@@ -3,6 +3,7 @@
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use serde_json::{Value, json};
@@ -16,7 +17,7 @@ use crate::{
 };
 
 /// What the agent is asked.
-const TASK: &str = "Make ./test.sh pass.";
+const TASK: &str = "total.sh prints a wrong sum. Make test.sh pass.";
 
 /// Directories and settings of one demonstration.
 #[derive(Debug)]
@@ -57,7 +58,7 @@ impl Project {
         for new in [&home, &repo] {
             fs.create_dir(new).map_err(|e| Failure::io("make a directory", e))?;
         }
-        for (path, contents) in scripted::demo_files() {
+        for (path, contents, _executable) in scripted::demo_files() {
             let path = repo.join(path);
             create_dir_all(&fs, path.parent().unwrap_or(&repo)).map_err(|e| Failure::io("make a directory", e))?;
             let mut file = fs.create_new(&path).map_err(|e| Failure::io("write the repository", e))?;
@@ -78,8 +79,13 @@ impl Project {
         Ok(Self { dir, home, repo, program: config.program.clone(), server_env })
     }
 
-    /// Arguments of `workflow_start`.
-    pub(super) fn start_arguments(&self) -> Value {
+    /// Arguments of `workflow_start`. `settle` is a further check that takes a while: time in which to kill the server.
+    pub(super) fn start_arguments(&self, settle: Option<Duration>) -> Value {
+        let mut checks = vec![json!({ "id": "test", "type": "command", "cmd": "sh", "args": ["test.sh"] })];
+        if let Some(time) = settle {
+            let args = [time.as_secs_f64().to_string()];
+            checks.push(json!({ "id": "settle", "type": "command", "cmd": "sleep", "args": args }));
+        }
         let agent = json!({ "engine": "scripted", "model": "demo-solve" });
         let scout = json!({ "name": "scout", "engine": "scripted", "model": "demo-solve" });
         json!({
@@ -89,15 +95,13 @@ impl Project {
             "agents": [scout],
             "implementer": agent,
             "maxRepairs": 3,
-            "contract": { "id": "demo", "checks": [
-                { "id": "test", "type": "command", "cmd": "sh", "args": ["./test.sh"], "timeoutMs": 60_000 },
-            ]},
+            "contract": { "id": "demo", "checks": checks },
         })
     }
 
     /// The contract for people.
     pub(super) fn contract_words(&self) -> &'static str {
-        "'sh ./test.sh' must exit 0, run by the server itself"
+        "'sh test.sh' must exit 0, run by the server itself"
     }
 }
 

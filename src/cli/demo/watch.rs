@@ -39,7 +39,6 @@ pub(super) struct Watch {
     /// Processes that owned the run, one after another.
     pub(super) owners: usize,
     state: String,
-    repair_running: bool,
     nodes: BTreeMap<String, (String, u64)>,
     started_ms: u64,
 }
@@ -54,7 +53,6 @@ impl Watch {
             verified: 0,
             owners: 0,
             state: String::new(),
-            repair_running: false,
             nodes: BTreeMap::new(),
             started_ms: now_ms(),
         }
@@ -88,9 +86,9 @@ impl Watch {
         matches!(self.state.as_str(), "completed" | "failed" | "cancelled")
     }
 
-    /// Whether a red verdict has sent the work back and the repair is under way.
+    /// Whether a red verdict has sent the work back and no other has come since.
     pub(super) fn repairing(&self) -> bool {
-        self.refuted > 0 && self.repair_running
+        self.refuted > 0 && self.verified == 0
     }
 
     /// What the demo promises and was not seen.
@@ -113,11 +111,11 @@ impl Watch {
         text(view, "state").clone_into(&mut self.state);
         self.outcome = view.get("outcome").and_then(Value::as_str).map(str::to_owned);
         let events: Vec<&Value> = list(view, "events").iter().filter_map(|e| e.get("event")).collect();
-        let of = |kind: &str| events.iter().filter(move |e| text(e, "type") == kind);
-        let passed = |e: &&&Value| e.pointer("/verdict/passed").and_then(Value::as_bool) == Some(true);
-        self.verified = of("verdict").filter(passed).count();
-        self.refuted = of("verdict").count() - self.verified;
-        self.owners = of("fence").count();
+        let verdicts = events.iter().filter(|e| text(e, "type") == "verdict");
+        let passed = verdicts.map(|e| e.pointer("/verdict/passed").and_then(Value::as_bool) == Some(true));
+        let (green, red): (Vec<bool>, Vec<bool>) = passed.partition(|passed| *passed);
+        (self.verified, self.refuted) = (green.len(), red.len());
+        self.owners = events.iter().filter(|e| text(e, "type") == "fence").count();
         for node in list(view, "nodes") {
             self.node(context, node);
         }
@@ -126,9 +124,6 @@ impl Watch {
     fn node(&mut self, context: &Context, node: &Value) {
         let (id, state) = (text(node, "id"), text(node, "state"));
         let visit = node.get("visits").and_then(Value::as_u64).unwrap_or_default();
-        if id == "implement" {
-            self.repair_running = visit >= 2 && state == "running";
-        }
         if visit == 0 || self.nodes.insert(id.to_owned(), (state.to_owned(), visit)) == Some((state.to_owned(), visit)) {
             return;
         }

@@ -1,0 +1,5 @@
+//! STUB.
+/// STUB.
+pub fn text() -> String {
+    String::new()
+}
