@@ -6,7 +6,7 @@ use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Boxed, Capabilities, Engine, EngineError, ErrorClass, Limits, Session, SessionSpec,
+    Boxed, Capabilities, Engine, EngineError, ErrorClass, Session, SessionSpec,
     environment::{self, Rules},
     process_session::{Launch, ProcessSession},
     registry::Context,
@@ -17,7 +17,7 @@ use crate::{
         command::{self, Command},
         ids,
         redact::Redactor,
-        supervise::{self, ChildSpec, Stdin},
+        supervise::{ChildSpec, Stdin},
     },
 };
 
@@ -171,7 +171,8 @@ impl Engine for Claude {
                 let program = self.program()?;
                 let mut command = Command::new(program, &self.context.config.home).args(["--version"]);
                 command.timeout = VERSION_WAIT;
-                command.env_remove = self.context.config.env.keys().filter(|n| n.starts_with("CLAUDE")).map(Into::into).collect();
+                command.env_remove =
+                    self.context.config.env.keys().filter(|n| n.starts_with("CLAUDE")).map(Into::into).collect();
                 let output = command.env("DISABLE_AUTOUPDATER", "1").run().await.ok().filter(|o| o.status == 0)?;
                 let text = String::from_utf8_lossy(&output.stdout);
                 text.split_whitespace().next().map(str::to_owned)
@@ -241,7 +242,10 @@ mod tests {
     #[test]
     fn arguments_restate_everything_on_resume() {
         let plain: Vec<String> = argv(&spec()).into_iter().map(|a| a.into_string().unwrap()).collect();
-        assert_eq!(plain[..8].join(" "), "-p --input-format stream-json --output-format stream-json --verbose --permission-mode bypassPermissions");
+        assert_eq!(
+            plain[..8].join(" "),
+            "-p --input-format stream-json --output-format stream-json --verbose --permission-mode bypassPermissions"
+        );
         assert_eq!((plain.len(), plain[8].as_str(), plain[9].len()), (10, "--session-id", 36));
         let full = SessionSpec {
             choice: EngineChoice {

@@ -39,10 +39,7 @@ pub(crate) fn build(
     vars.extend(config.env.iter().filter(|(name, _)| needed(name)).map(|(n, v)| (n.clone(), v.clone())));
     vars.extend(run_env.iter().cloned());
     vars.extend(fixed.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())));
-    ChildEnv {
-        vars: vars.into_iter().map(|(n, v)| (n.into(), v.into())).collect(),
-        secrets: cleaned.dropped_values,
-    }
+    ChildEnv { vars: vars.into_iter().map(|(n, v)| (n.into(), v.into())).collect(), secrets: cleaned.dropped_values }
 }
 
 fn matches(pattern: &str, name: &str) -> bool {

@@ -104,8 +104,14 @@ mod tests {
     #[tokio::test]
     async fn lines_keep_their_bytes_and_their_bound() {
         let got = all(b"one\r\n\n\xff\0\x1b[1m\nabcdefgh\nabcdefghi\nlast", 8).await;
-        let want =
-            [text(b"one"), text(b""), text(b"\xff\0\x1b[1m"), text(b"abcdefgh"), Line::Skipped { bytes: 9 }, text(b"last")];
+        let want = [
+            text(b"one"),
+            text(b""),
+            text(b"\xff\0\x1b[1m"),
+            text(b"abcdefgh"),
+            Line::Skipped { bytes: 9 },
+            text(b"last"),
+        ];
         assert_eq!(got, want);
         assert_eq!(all(b"123456789", 8).await, [Line::Skipped { bytes: 9 }]);
         assert_eq!(all(b"", 8).await, []);

@@ -197,7 +197,8 @@ impl PooledSession {
     pub async fn turn(&mut self, message: &str, sink: Sink, cancel: CancellationToken) -> TurnOutcome {
         if let Some(cap) = self.cap.filter(|cap| self.spent >= *cap) {
             let (title, engine, spent) = (&self.title, self.engine, self.spent);
-            let text = format!("budget_exceeded: session {title} ({engine}) has spent {spent:.4} of {cap:.4} US dollars");
+            let text =
+                format!("budget_exceeded: session {title} ({engine}) has spent {spent:.4} of {cap:.4} US dollars");
             return no_turn(EngineError::new(ErrorClass::Other, text));
         }
         let Some((session, _)) = &mut self.live else {

@@ -39,7 +39,8 @@ const EXIT_WAIT: Duration = Duration::from_secs(2);
 /// How long a program whose input was closed may take to leave by itself.
 const LEAVE_WAIT: Duration = Duration::from_millis(500);
 /// Sent instead of the message when an interrupted piece of work is to go on.
-const GO_ON: &str = "The last request failed on a temporary error of the provider. Go on with the task from where it stopped.";
+const GO_ON: &str =
+    "The last request failed on a temporary error of the provider. Go on with the task from where it stopped.";
 
 /// The clocks of a session.
 #[derive(Debug, Clone, Copy)]
@@ -169,7 +170,9 @@ impl ProcessSession {
             };
             let Some(line) = line.ok().flatten() else {
                 let exit = self.exit().await;
-                return Err(self.error(ErrorClass::StartFailed, &self.with_tail(&format!("ended while starting ({exit})"))));
+                return Err(
+                    self.error(ErrorClass::StartFailed, &self.with_tail(&format!("ended while starting ({exit})")))
+                );
             };
             for step in self.steps(line) {
                 match step {
@@ -295,7 +298,9 @@ impl ProcessSession {
         let (class, text) = match exit {
             Gone::Clean => (ErrorClass::Protocol, "ended without finishing its turn".to_owned()),
             Gone::Running => (ErrorClass::Protocol, "closed its output without finishing its turn".to_owned()),
-            Gone::Failed(_) | Gone::Unknown => (ErrorClass::Crashed, format!("ended in the middle of its turn ({exit})")),
+            Gone::Failed(_) | Gone::Unknown => {
+                (ErrorClass::Crashed, format!("ended in the middle of its turn ({exit})"))
+            }
         };
         let error = self.error(class, &self.with_tail(&text));
         self.machine.cut_off(error)
@@ -337,7 +342,8 @@ impl ProcessSession {
 
     /// Queues a line. A full queue means that nobody reads: the input is given up, which `follow` notices.
     fn send(&mut self, line: String) {
-        let full = self.input.as_ref().is_some_and(|i| matches!(i.try_send(line), Err(mpsc::error::TrySendError::Full(_))));
+        let full =
+            self.input.as_ref().is_some_and(|i| matches!(i.try_send(line), Err(mpsc::error::TrySendError::Full(_))));
         if full {
             self.input = None;
         }

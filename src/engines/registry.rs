@@ -118,7 +118,7 @@ impl Registry {
     }
 
     /// Every engine, found or not.
-    pub fn engines(&self) -> &[Arc<dyn Engine>] {
+    pub fn all(&self) -> &[Arc<dyn Engine>] {
         &self.engines
     }
 

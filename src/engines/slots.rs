@@ -2,11 +2,7 @@
 //!
 //! A slot is a locked file, so the slots of a process that died are free again by themselves.
 
-use std::{
-    path::PathBuf,
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
@@ -98,9 +94,9 @@ impl Slots {
             }
             Ok(None)
         };
-        tokio::task::spawn_blocking(search).await.unwrap_or_else(|e| {
-            Err(FsError::new("search", self.dir.clone(), std::io::Error::other(e)))
-        })
+        tokio::task::spawn_blocking(search)
+            .await
+            .unwrap_or_else(|e| Err(FsError::new("search", self.dir.clone(), std::io::Error::other(e))))
     }
 
     fn closed(&self) -> FsError {

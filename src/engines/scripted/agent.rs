@@ -4,6 +4,7 @@
 
 use std::{
     collections::VecDeque,
+    ffi::OsString,
     io::{self, Write},
     path::{Path, PathBuf},
 };
@@ -81,8 +82,9 @@ pub(super) struct Agent<'a> {
 /// Runs the program; `args` come after the subcommand. Returns its exit status.
 ///
 /// Builds a runtime of its own, so it must not be called inside one.
-pub fn agent_main(args: &[String]) -> u8 {
-    let args = match parse(args) {
+pub fn agent_main(args: impl IntoIterator<Item = OsString>) -> u8 {
+    let args: Vec<String> = args.into_iter().map(|a| a.to_string_lossy().into_owned()).collect();
+    let args = match parse(&args) {
         Ok(args) => args,
         Err(problem) => return complain(&format!("{problem}\n{USAGE_TEXT}"), USAGE),
     };
@@ -235,7 +237,9 @@ impl Agent<'_> {
     /// Answers a control request like the real program does.
     pub(super) fn control(&mut self, id: &str, kind: &str) -> io::Result<()> {
         let response = match kind {
-            "initialize" => Ok(json!({ "commands": [], "agents": [], "models": [], "account": {}, "pid": std::process::id() })),
+            "initialize" => {
+                Ok(json!({ "commands": [], "agents": [], "models": [], "account": {}, "pid": std::process::id() }))
+            }
             "interrupt" | "end_session" | "set_permission_mode" | "set_model" => Ok(json!({})),
             other => Err(format!("Unsupported control request subtype: {other}")),
         };
@@ -292,12 +296,8 @@ mod tests {
     #[test]
     fn arguments_are_checked() {
         let args = |text: &str| parse(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
-        let full = Args {
-            scenario: "a.json".into(),
-            session_id: None,
-            resume: Some("x".into()),
-            state: Some("/s".into()),
-        };
+        let full =
+            Args { scenario: "a.json".into(), session_id: None, resume: Some("x".into()), state: Some("/s".into()) };
         assert_eq!(args("a.json --resume x --state /s").unwrap(), full);
         assert_eq!(args("").unwrap_err(), "no scenario was named");
         assert_eq!(args("a --bogus").unwrap_err(), "unknown option --bogus");

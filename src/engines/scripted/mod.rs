@@ -63,7 +63,13 @@ impl Scripted {
         };
         let state = self.context.config.home.join("scripted");
         let args = vec![SUBCOMMAND.into(), scenario, flag.into(), id.into(), "--state".into(), state.into()];
-        let env = environment::build(&self.context.config, Rules { needed: &[], markers: &[] }, self.added(), &spec.run_env, &[]);
+        let env = environment::build(
+            &self.context.config,
+            Rules { needed: &[], markers: &[] },
+            self.added(),
+            &spec.run_env,
+            &[],
+        );
         let program = self.context.config.program.clone();
         Ok(Launch {
             engine: NAME,

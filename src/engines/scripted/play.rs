@@ -12,7 +12,7 @@ use super::{
     agent::{Agent, Incoming},
     scenario::{Class, Step, Stream, retry_at, signal},
     wire::{End, provider},
-    world::Spawned,
+    world::{Spawned, run_in},
 };
 use crate::sys::{Clock, SystemClock, ids};
 
@@ -143,9 +143,7 @@ impl Agent<'_> {
                 let id = self.call("Bash", &json!({ "command": argv.join(" ") }))?;
                 // Apart from `self`, which keeps listening meanwhile.
                 let root = self.world.root().to_path_buf();
-                let fs = crate::sys::RealFs;
-                let world = super::world::World::new(&fs, &root).map_err(io::Error::other)?;
-                let result = self.listen(world.run(&argv)).await?;
+                let result = self.listen(run_in(&root, &argv)).await?;
                 self.called(&id, &result)?;
             }
             Step::Spawn { argv, detach, new_session } => {
@@ -156,7 +154,9 @@ impl Agent<'_> {
             Step::Sleep(ms) => self.listen(tokio::time::sleep(Duration::from_millis(ms))).await?,
             Step::Hang => self.listen(std::future::pending::<()>()).await?,
             Step::Cost(usd) => self.account.cost += usd,
-            Step::AskPermission { tool, input, parent_tool_use_id } => self.ask(&tool, input, parent_tool_use_id).await?,
+            Step::AskPermission { tool, input, parent_tool_use_id } => {
+                self.ask(&tool, input, parent_tool_use_id).await?
+            }
             Step::IgnoreSigterm => {
                 let mut signals = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
                 crate::sys::tasks::spawn("ignore TERM", async move { while signals.recv().await.is_some() {} });
@@ -282,7 +282,8 @@ impl Agent<'_> {
             Stream::Stdout => Box::new(io::stdout().lock()),
             Stream::Stderr => Box::new(io::stderr().lock()),
         };
-        let (before, after) = if json { ("{\"type\":\"system\",\"subtype\":\"noise\",\"data\":\"", "\"}\n") } else { ("", "\n") };
+        let (before, after) =
+            if json { ("{\"type\":\"system\",\"subtype\":\"noise\",\"data\":\"", "\"}\n") } else { ("", "\n") };
         out.write_all(before.as_bytes())?;
         let block = vec![b'x'; BLOCK];
         let mut left = usize::try_from(n).unwrap_or(usize::MAX);

@@ -204,7 +204,8 @@ fn read(bytes: &[u8], base: &Path) -> Result<Scenario, String> {
     // For people only.
     map.remove("description");
     unknown(&map, "", "record, turns, description")?;
-    let turns = turns.into_iter().enumerate().map(|(i, t)| turn(t, &format!("turns[{i}]"))).collect::<Result<_, _>>()?;
+    let turns =
+        turns.into_iter().enumerate().map(|(i, t)| turn(t, &format!("turns[{i}]"))).collect::<Result<_, _>>()?;
     Ok(Scenario { record, turns })
 }
 
@@ -227,7 +228,8 @@ fn turn(value: Value, at: &str) -> Result<Turn, String> {
     };
     let Some(Value::Array(steps)) = map.remove("steps") else { return Err(format!("{at}.steps: must be a list")) };
     unknown(&map, at, "match, unless, times, steps")?;
-    let steps = steps.into_iter().enumerate().map(|(i, s)| step(s, &format!("{at}.steps[{i}]"))).collect::<Result<_, _>>()?;
+    let steps =
+        steps.into_iter().enumerate().map(|(i, s)| step(s, &format!("{at}.steps[{i}]"))).collect::<Result<_, _>>()?;
     Ok(Turn { any, unless, times, steps })
 }
 
@@ -321,10 +323,15 @@ mod tests {
         assert!(problem(r#"{"turns":[]}"#).starts_with("turns:"));
         assert!(problem(r#"{"turns":[{"steps":[]}],"x":1}"#).starts_with("x: unknown field"));
         assert!(problem(r#"{"turns":[{"steps":[],"stpes":1}]}"#).starts_with("turns[0].stpes: unknown field"));
-        assert!(problem(r#"{"turns":[{"steps":["hang",{"sya":"x"}]}]}"#).starts_with("turns[0].steps[1]: unknown variant `sya`"));
+        assert!(
+            problem(r#"{"turns":[{"steps":["hang",{"sya":"x"}]}]}"#)
+                .starts_with("turns[0].steps[1]: unknown variant `sya`")
+        );
         assert!(problem(r#"{"turns":[{"steps":[{"write":{"path":"x"}}]}]}"#).contains("missing field `content`"));
         assert!(problem(r#"{"turns":[{"steps":[{"killSelf":"NOPE"}]}]}"#).contains("signal"));
-        assert!(problem(r#"{"turns":[{"steps":[{"error":{"class":"quota","retryAt":"later"}}]}]}"#).contains("retryAt"));
+        assert!(
+            problem(r#"{"turns":[{"steps":[{"error":{"class":"quota","retryAt":"later"}}]}]}"#).contains("retryAt")
+        );
         assert!(problem(r#"{"turns":[{"steps":[{"error":{"class":"crashed"}}]}]}"#).contains("unknown variant"));
         assert!(problem(r#"{"turns":[{"steps":[{"run":[]}]}]}"#).contains("argv"));
     }

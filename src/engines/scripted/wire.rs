@@ -80,13 +80,17 @@ impl Account {
     pub(super) fn tool_result(&self, id: &str, result: &Result<String, String>) -> Value {
         let (Ok(text) | Err(text)) = result;
         let block = json!({ "type": "tool_result", "tool_use_id": id, "is_error": result.is_err(), "content": text });
-        self.line(json!({ "type": "user", "message": { "role": "user", "content": [block] }, "parent_tool_use_id": null }))
+        self.line(
+            json!({ "type": "user", "message": { "role": "user", "content": [block] }, "parent_tool_use_id": null }),
+        )
     }
 
     /// What follows an interrupt.
     pub(super) fn interrupted(&self) -> Value {
         let block = json!({ "type": "text", "text": "[Request interrupted by user]" });
-        self.line(json!({ "type": "user", "message": { "role": "user", "content": [block] }, "parent_tool_use_id": null }))
+        self.line(
+            json!({ "type": "user", "message": { "role": "user", "content": [block] }, "parent_tool_use_id": null }),
+        )
     }
 
     /// The reply that stands for an error of the provider.
@@ -105,11 +109,14 @@ impl Account {
             End::Aborted => ("error_during_execution", true, "aborted_streaming", None),
             End::Denied => ("error_during_execution", true, "aborted_tools", Some("tool_use")),
             End::Failed(_) => ("error_during_execution", true, "completed", None),
-            End::Provider { class: Class::ContextOverflow, .. } => ("success", true, "prompt_too_long", Some("stop_sequence")),
+            End::Provider { class: Class::ContextOverflow, .. } => {
+                ("success", true, "prompt_too_long", Some("stop_sequence"))
+            }
             End::Provider { class: Class::Refused, .. } => ("success", true, "completed", Some("refusal")),
             End::Provider { .. } => ("success", true, "completed", Some("stop_sequence")),
         };
-        let tokens = |(input, output): (u64, u64)| json!({ "inputTokens": input, "outputTokens": output, "costUSD": self.cost });
+        let tokens =
+            |(input, output): (u64, u64)| json!({ "inputTokens": input, "outputTokens": output, "costUSD": self.cost });
         let mut line = self.line(json!({ "type": "result", "subtype": subtype, "is_error": is_error,
             "terminal_reason": terminal, "stop_reason": stop, "api_error_status": null,
             "num_turns": self.replies.max(1), "total_cost_usd": self.cost,

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use crate::sys::{Fs, Kind, command::Command, fs};
+use crate::sys::{Fs, Kind, command::Command, fs, tasks};
 
 /// Longest a program of a `run` step may take.
 const RUN_LIMIT: Duration = Duration::from_secs(24 * 3600);
@@ -92,29 +92,30 @@ impl<'a> World<'a> {
 
     /// Runs a program to its end: what it said, as an error unless it ended well.
     pub(super) async fn run(&self, argv: &[String]) -> Result<String, String> {
-        let (program, args) = argv.split_first().ok_or_else(|| "no program".to_owned())?;
-        let mut command = Command::new(program, &self.root).args(args);
-        command.timeout = RUN_LIMIT;
-        command.max_stdout = MAX_OUTPUT;
-        let output = command.run().await.map_err(|e| e.to_string())?;
-        let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), output.stderr);
-        if output.status == 0 { Ok(text) } else { Err(format!("exit status {}\n{text}", output.status)) }
+        run_in(&self.root, argv).await
     }
 
-    /// Starts a program and leaves it running. A shell in between makes it nobody's child when it is to be
-    /// detached; otherwise the shell stays and it is a grandchild of ours.
+    /// Starts a program and leaves it running: as a child of ours, or of nobody.
     pub(super) async fn spawn(&self, argv: &[String], how: Spawned) -> Result<String, String> {
-        let start = match how {
-            Spawned { detach: true, new_session: true } => "setsid \"$@\" </dev/null >/dev/null 2>&1 &",
-            Spawned { detach: true, new_session: false } => "set -m; \"$@\" </dev/null >/dev/null 2>&1 &",
-            Spawned { detach: false, new_session: true } => {
-                "set -m; (setsid \"$@\"; exit $?) </dev/null >/dev/null 2>&1 &"
+        let wrapped =
+            |start: &[&str]| start.iter().map(|s| (*s).to_owned()).chain(argv.iter().cloned()).collect::<Vec<_>>();
+        let quiet = "</dev/null >/dev/null 2>&1 &)";
+        match how {
+            Spawned { detach: true, new_session: true } => {
+                self.run(&wrapped(&["sh", "-c", &format!("(setsid \"$@\" {quiet}"), "sh"])).await
             }
-            Spawned { detach: false, new_session: false } => "set -m; (\"$@\"; exit $?) </dev/null >/dev/null 2>&1 &",
-        };
-        let mut shell = vec!["sh".to_owned(), "-c".to_owned(), format!("{start} echo $!"), "sh".to_owned()];
-        shell.extend(argv.iter().cloned());
-        self.run(&shell).await
+            Spawned { detach: true, new_session: false } => {
+                self.run(&wrapped(&["sh", "-c", &format!("(\"$@\" {quiet}"), "sh"])).await
+            }
+            Spawned { detach: false, new_session: true } => Ok(self.leave(wrapped(&["setsid", "-w"]))),
+            Spawned { detach: false, new_session: false } => Ok(self.leave(argv.to_vec())),
+        }
+    }
+
+    fn leave(&self, argv: Vec<String>) -> String {
+        let root = self.root.clone();
+        tasks::spawn("left running", async move { run_in(&root, &argv).await });
+        "started".to_owned()
     }
 }
 
@@ -154,4 +155,15 @@ pub(super) fn put(fs: &dyn Fs, path: &Path, content: &str, place: Place) -> fs::
         Place::End => file.len()?,
     };
     file.write_at(at, content.as_bytes())
+}
+
+/// Runs a program in `dir`.
+pub(super) async fn run_in(dir: &Path, argv: &[String]) -> Result<String, String> {
+    let (program, args) = argv.split_first().ok_or_else(|| "no program".to_owned())?;
+    let mut command = Command::new(program, dir).args(args);
+    command.timeout = RUN_LIMIT;
+    command.max_stdout = MAX_OUTPUT;
+    let output = command.run().await.map_err(|e| e.to_string())?;
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), output.stderr);
+    if output.status == 0 { Ok(text) } else { Err(format!("exit status {}\n{text}", output.status)) }
 }

@@ -1,6 +1,6 @@
 //! What kind of error an API error is, and when a limit ends.
 
-use jiff::{Timestamp, ToSpan, tz::TimeZone};
+use jiff::{Timestamp, ToSpan, ZonedDateTime, tz::TimeZone};
 
 use super::super::{EngineError, ErrorClass};
 use crate::model::Time;
@@ -30,14 +30,17 @@ pub(super) fn classify(signals: &Signals<'_>, now: Time) -> EngineError {
     } else {
         signals.text.to_owned()
     };
-    let retry_at = (class == ErrorClass::Quota).then(|| signals.resets_at.or_else(|| reset_time(signals.text, now))).flatten();
+    let retry_at =
+        (class == ErrorClass::Quota).then(|| signals.resets_at.or_else(|| reset_time(signals.text, now))).flatten();
     EngineError { class, message, retry_at }
 }
 
 fn class(signals: &Signals<'_>) -> ErrorClass {
     let text = signals.text.to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|w| text.contains(w));
-    if signals.terminal == "prompt_too_long" || says(&["prompt is too long", "conversation is too long", "context window"]) {
+    if signals.terminal == "prompt_too_long"
+        || says(&["prompt is too long", "conversation is too long", "context window"])
+    {
         return ErrorClass::ContextOverflow;
     }
     if signals.stop == "refusal" {
@@ -85,7 +88,7 @@ fn reset_time(text: &str, now: Time) -> Option<Time> {
     }
     let (hour, minute) = time_of_day(&first)?;
     let zone = TimeZone::get(&words.next()?).ok()?;
-    let now = Timestamp::from_millisecond(now.millis()).ok()?.to_zoned(zone);
+    let now = ZonedDateTime::new(Timestamp::from_millisecond(now.millis()).ok()?, zone);
     let today = now.with().hour(hour).minute(minute).second(0).subsec_nanosecond(0).build().ok()?;
     let at = if today <= now { today.checked_add(1.day()).ok()? } else { today };
     Some(Time::new(at.timestamp()))
@@ -130,16 +133,17 @@ mod tests {
         assert_eq!(read("You've hit your limit · resets 3pm (UTC)"), Some(time("2026-01-31T15:00:00Z")));
         assert_eq!(read("limit will reset at 11:30am (UTC)"), Some(time("2026-02-01T11:30:00Z")));
         assert_eq!(read("resets 12am (UTC)"), Some(time("2026-02-01T00:00:00Z")));
-        for vague in ["resets 3pm", "resets Feb 3, 3pm (UTC)", "resets soon", "slow down", "resets 25:00 (UTC)", "resets"] {
+        for vague in
+            ["resets 3pm", "resets Feb 3, 3pm (UTC)", "resets soon", "slow down", "resets 25:00 (UTC)", "resets"]
+        {
             assert_eq!(read(vague), None, "{vague}");
         }
     }
 
     #[test]
     fn classes_follow_error_status_and_words() {
-        let of = |error, status, text| {
-            class(&Signals { error, status, text, terminal: "completed", ..Signals::default() })
-        };
+        let of =
+            |error, status, text| class(&Signals { error, status, text, terminal: "completed", ..Signals::default() });
         assert_eq!(of(Some("billing_error"), Some(400), "Credit balance is too low"), ErrorClass::Quota);
         assert_eq!(of(Some("invalid_request"), Some(400), "prompt is too long: 9 > 8"), ErrorClass::ContextOverflow);
         assert_eq!(of(None, Some(403), "forbidden"), ErrorClass::Auth);

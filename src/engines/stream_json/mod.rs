@@ -222,7 +222,8 @@ impl StreamJson {
         let denial = denial(request, "input");
         let text = format!("refused the tool call {} that nobody could permit", denial.tool_name);
         self.deny(denial);
-        let response = json!({ "subtype": "success", "request_id": id, "response": { "behavior": "deny", "message": REFUSAL } });
+        let response =
+            json!({ "subtype": "success", "request_id": id, "response": { "behavior": "deny", "message": REFUSAL } });
         let reply = json!({ "type": "control_response", "response": response }).to_string();
         vec![Step::Reply(reply), Step::Event(TurnEvent::Note(text))]
     }
@@ -247,7 +248,8 @@ impl StreamJson {
         let text = str_of(value, "result").to_owned();
         let error = self.judge(value, &text, now);
         let source = value.get("total_cost_usd").and_then(Value::as_f64).map(|_| "engine".to_owned());
-        let stop = ["stop_reason", "terminal_reason", "subtype"].iter().map(|k| str_of(value, k)).find(|s| !s.is_empty());
+        let stop =
+            ["stop_reason", "terminal_reason", "subtype"].iter().map(|k| str_of(value, k)).find(|s| !s.is_empty());
         let stop = stop.map(str::to_owned);
         vec![Step::Ended(Box::new(self.outcome(text, stop, spend, source, error)))]
     }

@@ -48,7 +48,10 @@ fn number(value: &Value, key: &str) -> u64 {
 fn of_models(result: &Value) -> Option<Tokens> {
     let models = result.get("modelUsage").and_then(Value::as_object).filter(|m| !m.is_empty())?;
     Some(models.values().fold(Tokens::default(), |sum, m| Tokens {
-        input: sum.input + number(m, "inputTokens") + number(m, "cacheReadInputTokens") + number(m, "cacheCreationInputTokens"),
+        input: sum.input
+            + number(m, "inputTokens")
+            + number(m, "cacheReadInputTokens")
+            + number(m, "cacheCreationInputTokens"),
         output: sum.output + number(m, "outputTokens"),
     }))
 }
