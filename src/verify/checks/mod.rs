@@ -18,6 +18,7 @@ use super::{Error, Verifier};
 use crate::{
     git::Repo,
     model::{Check, CheckSpec, run::Baseline},
+    sys::tasks,
 };
 
 pub(super) use command::command_line;
@@ -153,13 +154,7 @@ pub(super) async fn or_cancelled<F: Future>(cancel: &CancellationToken, future: 
     }
 }
 
-/// Runs blocking work on a thread where it may block. `None` when it panicked.
+/// Runs blocking work on a thread where it may block. `None` when it panicked, which is logged there.
 pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(value) => Some(value),
-        Err(error) => {
-            tracing::error!(%error, "blocking work of a check failed");
-            None
-        }
-    }
+    tasks::blocking("check", work).await.ok()
 }

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use super::fields::{Fields, Findings, show};
 use crate::{
     model::{CheckSpec, contract::Viewport},
+    sys::supervise,
     verify::{paths, pattern},
 };
 
@@ -29,8 +30,8 @@ const VIEWPORTS_MAX: usize = 8;
 /// Most files or lines a policy can name.
 const COUNT_MAX: u64 = u32::MAX as u64;
 
-/// The variable by which escaped processes are found again; a check must not take it over.
-const OWNER_VAR: &str = "CLAWO_OWNER";
+/// The variables by which escaped processes are found again; a check must not take them over.
+const OWN_VARIABLES: [&str; 2] = [supervise::OWNER_VARIABLE, supervise::TREE_VARIABLE];
 
 /// Reads the check described by `map`; `outer` are fields that belong to the entry around it.
 pub(super) fn read(
@@ -84,7 +85,7 @@ fn command(fields: &Fields<'_>, found: &mut Findings) -> Option<CheckSpec> {
     let expect_exit = fields.number(found, "expectExit", 0..=255).unwrap_or(0);
     let timeout_ms = timeout(fields, found, COMMAND_TIMEOUT_MS);
     let env = fields.pairs(found, "env");
-    for name in env.keys().filter(|n| n.is_empty() || n.contains(['=', '\0']) || n.as_str() == OWNER_VAR) {
+    for name in env.keys().filter(|n| n.is_empty() || n.contains(['=', '\0']) || OWN_VARIABLES.contains(&n.as_str())) {
         let shown: String = name.chars().take(64).flat_map(char::escape_debug).collect();
         found.problem(format!("{}.{shown}", fields.at("env")), "is not a name a variable can be given here");
     }
