@@ -11,10 +11,7 @@ fn main() -> ExitCode {
     // Both are started for every attempt, so they skip argument parsing, configuration and the async runtime.
     let status = match args.first().and_then(|a| a.to_str()) {
         Some("supervise") => sys::supervise::supervisor_main(),
-        Some(engines::scripted::SUBCOMMAND) => {
-            let rest: Vec<String> = args.iter().skip(1).map(|a| a.to_string_lossy().into_owned()).collect();
-            engines::scripted::agent_main(&rest)
-        }
+        Some(engines::scripted::SUBCOMMAND) => engines::scripted::agent_main(args.into_iter().skip(1)),
         Some(_) | None => cli::main(&args),
     };
     ExitCode::from(status)

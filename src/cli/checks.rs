@@ -3,10 +3,7 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{
-    context::json_file,
-    failure::Failure,
-};
+use super::{context::json_file, failure::Failure};
 
 /// Milliseconds in a minute.
 pub(crate) const MINUTE_MS: u64 = 60_000;
@@ -37,9 +34,8 @@ impl CheckArgs {
         };
         for (position, command) in self.checks.iter().enumerate() {
             let check = command_check(position + 1, command, self.check_timeout * MINUTE_MS)?;
-            let list = contract.as_object_mut().and_then(|c| {
-                c.entry("checks").or_insert_with(|| json!([])).as_array_mut()
-            });
+            let list =
+                contract.as_object_mut().and_then(|c| c.entry("checks").or_insert_with(|| json!([])).as_array_mut());
             match list {
                 Some(list) => list.push(check),
                 None => {

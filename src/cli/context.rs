@@ -97,7 +97,10 @@ pub(crate) fn text_or_stdin(text: &str, what: &str) -> Result<String, Failure> {
         .read_to_end(&mut bytes)
         .map_err(|e| Failure::usage(format!("failed to read the {what} from standard input: {e}"), "try again"))?;
     if bytes.len() as u64 > STDIN_MAX {
-        return Err(Failure::usage(format!("the {what} on standard input is longer than {STDIN_MAX} bytes"), "shorten it"));
+        return Err(Failure::usage(
+            format!("the {what} on standard input is longer than {STDIN_MAX} bytes"),
+            "shorten it",
+        ));
     }
     let text = String::from_utf8(bytes)
         .map_err(|_| Failure::usage(format!("the {what} on standard input is not UTF-8"), "convert it to UTF-8"))?;
@@ -122,7 +125,8 @@ pub(crate) fn json_file(path: &str, what: &str) -> Result<serde_json::Value, Fai
 
 /// `path` without reference to the current directory; links are left to whoever checks the directory.
 pub(crate) fn absolute(path: &std::path::Path) -> Result<PathBuf, Failure> {
-    std::path::absolute(path).map_err(|e| Failure::usage(format!("'{}' is not a path: {e}", path.display()), "give a path"))
+    std::path::absolute(path)
+        .map_err(|e| Failure::usage(format!("'{}' is not a path: {e}", path.display()), "give a path"))
 }
 
 /// The directory of `--cwd`, else the current one.

@@ -117,7 +117,11 @@ fn report(context: &Context, rows: &[Row]) {
             context.out.line(format!("{}: {fix}", row.name));
         }
     }
-    let word = if healthy { context.out.paint(Tone::Good, "ready") } else { context.out.paint(Tone::Bad, "something required is missing") };
+    let word = if healthy {
+        context.out.paint(Tone::Good, "ready")
+    } else {
+        context.out.paint(Tone::Bad, "something required is missing")
+    };
     context.out.line(word);
 }
 
@@ -207,7 +211,10 @@ async fn agents(config: &Config) -> Vec<Row> {
             rows.push(Row::ok(name, format!("{} {version}", program.display())));
             real.push(engine.name);
         } else {
-            let fix = format!("install its program, or name it with CLAWO_{}_BIN", engine.name.to_uppercase().replace('-', "_"));
+            let fix = format!(
+                "install its program, or name it with CLAWO_{}_BIN",
+                engine.name.to_uppercase().replace('-', "_")
+            );
             rows.push(Row::bad(Status::Warning, name, "program not found", fix));
         }
     }
@@ -237,7 +244,9 @@ fn browser(config: &Config) -> Row {
 async fn program(config: &Config, name: &str, what_for: &str) -> Row {
     match version(config, name).await {
         Some(version) => Row::ok(name, version),
-        None => Row::bad(Status::Warning, name, format!("not found; {what_for}"), format!("install {name} if you need it")),
+        None => {
+            Row::bad(Status::Warning, name, format!("not found; {what_for}"), format!("install {name} if you need it"))
+        }
     }
 }
 
@@ -246,7 +255,12 @@ fn port(config: &Config) -> Row {
     let at = format!("{}:{}", config.server.host, config.server.port);
     match TcpListener::bind(&at) {
         Ok(_) => Row::ok("port", format!("{at} is free")),
-        Err(e) => Row::bad(Status::Warning, "port", format!("{at}: {e}"), "'clawo serve' may run already; else choose a port with --port"),
+        Err(e) => Row::bad(
+            Status::Warning,
+            "port",
+            format!("{at}: {e}"),
+            "'clawo serve' may run already; else choose a port with --port",
+        ),
     }
 }
 
@@ -268,7 +282,12 @@ async fn stale(config: Config) -> Row {
             }
             let named: Vec<&str> = cut.iter().take(RUNS_NAMED).copied().collect();
             let detail = format!("{} interrupted ({}), {damaged} damaged", cut.len(), named.join(", "));
-            Row::bad(Status::Warning, "state", detail, "go on with 'clawo workflow resume <id> --wait', or end them with 'clawo workflow cancel <id>'")
+            Row::bad(
+                Status::Warning,
+                "state",
+                detail,
+                "go on with 'clawo workflow resume <id> --wait', or end them with 'clawo workflow cancel <id>'",
+            )
         }
     }
 }

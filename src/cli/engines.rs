@@ -32,7 +32,7 @@ pub(crate) struct Installed {
 pub(crate) async fn installed(config: &Config) -> Vec<Installed> {
     let registry = Registry::new(Arc::new(config.clone()), ids::short(), Arc::new(SystemClock), Arc::new(RealFs));
     let mut engines = Vec::new();
-    for engine in registry.engines() {
+    for engine in registry.all() {
         let program = engine.program();
         let version = if program.is_some() { engine.version().await } else { None };
         engines.push(Installed {

@@ -60,11 +60,6 @@ impl Out {
         self.style.json
     }
 
-    /// Whether people read this on a terminal.
-    pub(crate) fn terminal(&self) -> bool {
-        self.terminal
-    }
-
     /// A line for people: standard output, or standard error when that is JSON.
     pub(crate) fn line(&self, text: impl AsRef<str>) {
         self.end_live();
@@ -95,7 +90,11 @@ impl Out {
         let width = self.width().unwrap_or(FALLBACK_WIDTH).saturating_sub(1);
         let shown: String = printable(text, false).chars().take(width).collect();
         let text = format!("\r\x1b[K{shown}");
-        if self.style.json { to_stderr(&text) } else { to_stdout(&text) }
+        if self.style.json {
+            to_stderr(&text)
+        } else {
+            to_stdout(&text)
+        }
         self.live_shown.store(true, Ordering::Relaxed);
     }
 
@@ -168,7 +167,9 @@ impl Out {
             return at.to_string();
         }
         match jiff::Timestamp::from_millisecond(at.millis()) {
-            Ok(stamp) => stamp.to_zoned_datetime(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
+            Ok(stamp) => {
+                stamp.to_zoned_datetime(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()
+            }
             Err(_) => at.to_string(),
         }
     }

@@ -53,7 +53,8 @@ fn write(context: &Context, dir: &Path, files: &[(String, String)]) -> Outcome {
         create_dir_all(&RealFs, path.parent().unwrap_or(dir)).map_err(failed)?;
         write_atomic(&RealFs, &path, text.as_bytes()).map_err(failed)?;
     }
-    let stale: Vec<String> = present(dir, dir)?.into_iter().filter(|n| !files.iter().any(|(name, _)| name == n)).collect();
+    let stale: Vec<String> =
+        present(dir, dir)?.into_iter().filter(|n| !files.iter().any(|(name, _)| name == n)).collect();
     for name in &stale {
         RealFs.remove_file(&dir.join(name)).map_err(failed)?;
     }

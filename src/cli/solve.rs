@@ -86,10 +86,16 @@ pub(crate) fn choice(engine: Option<&str>, model: Option<&str>, effort: Option<&
 pub(crate) fn agents(list: &str, flag: &str) -> Result<Value, Failure> {
     let entries: Vec<&str> = list.split(',').map(str::trim).collect();
     if entries.iter().any(|e| e.is_empty() || e.starts_with(':')) {
-        return Err(Failure::usage(format!("{flag} '{list}' names no engine in one place"), "write engine[:model],..."));
+        return Err(Failure::usage(
+            format!("{flag} '{list}' names no engine in one place"),
+            "write engine[:model],...",
+        ));
     }
     if entries.len() > AGENTS_MAX {
-        return Err(Failure::usage(format!("{flag} names {} agents", entries.len()), format!("name at most {AGENTS_MAX}")));
+        return Err(Failure::usage(
+            format!("{flag} names {} agents", entries.len()),
+            format!("name at most {AGENTS_MAX}"),
+        ));
     }
     let mut seen: Vec<&str> = Vec::new();
     let mut agents = Vec::new();

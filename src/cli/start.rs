@@ -52,8 +52,13 @@ impl WaitArgs {
         }
         Err(Failure {
             code: Code::NoServer,
-            message: format!("{what} needs a process that executes the run, and no server can be asked; nothing was started"),
-            hint: Some("add --wait to run it here and follow it, or start it through an MCP client of 'clawo serve'".to_owned()),
+            message: format!(
+                "{what} needs a process that executes the run, and no server can be asked; nothing was started"
+            ),
+            hint: Some(
+                "add --wait to run it here and follow it, or start it through an MCP client of 'clawo serve'"
+                    .to_owned(),
+            ),
             details: None,
         })
     }
@@ -87,7 +92,12 @@ pub(crate) fn run_here(context: &Context, request: StartRequest, wait: &WaitArgs
         for warning in &started.warnings {
             context.out.note(format!("warning: {warning}"));
         }
-        context.out.progress(format!("run {} ({}) started, {} nodes", started.run_id, started.workflow, started.nodes.len()));
+        context.out.progress(format!(
+            "run {} ({}) started, {} nodes",
+            started.run_id,
+            started.workflow,
+            started.nodes.len()
+        ));
         wait::follow(context, app, started.run_id.as_str(), wait.wait_timeout).await
     })
 }

@@ -126,7 +126,8 @@ fn shown(context: &Context, evidence: &Evidence) -> u8 {
         if let Some(path) = &evidence.path {
             context.out.line(format!("kept in {}", path.display()));
         }
-        let word = if bundle.passed { context.out.paint(Tone::Good, "green") } else { context.out.paint(Tone::Bad, "RED") };
+        let word =
+            if bundle.passed { context.out.paint(Tone::Good, "green") } else { context.out.paint(Tone::Bad, "RED") };
         context.out.line(format!("{} {word}, {} fix rounds", bundle.evidence_id, bundle.rounds));
     }
     if bundle.passed { 0 } else { EXIT_RED }
@@ -138,7 +139,13 @@ fn check_lines(context: &Context, result: &CheckResult) {
         (false, true) => context.out.paint(Tone::Bad, "FAIL"),
         (false, false) => "warn".to_owned(),
     };
-    context.out.line(format!("{word}  {} ({})  {}  {}", result.id, result.kind, wait::duration(result.duration_ms), result.detail));
+    context.out.line(format!(
+        "{word}  {} ({})  {}  {}",
+        result.id,
+        result.kind,
+        wait::duration(result.duration_ms),
+        result.detail
+    ));
     if let Some(tail) = result.tail.as_ref().filter(|_| !result.passed) {
         for line in tail.lines() {
             context.out.line(format!("      {line}"));

@@ -86,7 +86,10 @@ impl Shown {
             context.out.line(format!("gate {}: {}", open.node, open.prompt));
             context.out.line(format!("  so far: {}; {}", open.changes, open.checks));
             context.out.line(format!("  yes: {}\n  no: {}", open.on_approve, open.on_reject));
-            context.out.line(format!("  answer: clawo workflow approve {0}   or   clawo workflow approve {0} reject", view.run_id));
+            context.out.line(format!(
+                "  answer: clawo workflow approve {0}   or   clawo workflow approve {0} reject",
+                view.run_id
+            ));
         }
         self.gate = gate;
         let waiting = view.waiting_for.as_ref().map(|w| w.detail.clone());

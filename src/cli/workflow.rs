@@ -181,7 +181,9 @@ pub(crate) fn run(context: &Context, command: WorkflowCommand) -> Outcome {
                 Ok(0)
             })
         }
-        WorkflowCommand::Approve { id, answer, comment, wait } => approve(context, &id, answer.as_deref(), comment, &wait),
+        WorkflowCommand::Approve { id, answer, comment, wait } => {
+            approve(context, &id, answer.as_deref(), comment, &wait)
+        }
         WorkflowCommand::Delete { id, yes } => delete(context, &id, yes),
         WorkflowCommand::Restore { id, at, to } => restore(context, &id, at.as_deref(), &to),
     }
@@ -307,7 +309,12 @@ fn validate(context: &Context, args: &SpecArgs) -> Outcome {
         let validation = app.kernel.validate(request).await;
         if !validation.ok {
             let problems = validation.errors.clone();
-            return Err(crate::kernel::Error::problems(crate::model::Code::SpecInvalid, "the spec is not valid", problems).into());
+            return Err(crate::kernel::Error::problems(
+                crate::model::Code::SpecInvalid,
+                "the spec is not valid",
+                problems,
+            )
+            .into());
         }
         context.out.document(&json!(validation));
         for warning in &validation.warnings {

@@ -90,10 +90,13 @@ async fn begin(
     client: &Client,
     settle: Option<Duration>,
 ) -> Result<Watch, Failure> {
-    context.out.progress(format!("connected to '{}' over MCP; starting a solve run with a scripted agent", client.server));
+    context
+        .out
+        .progress(format!("connected to '{}' over MCP; starting a solve run with a scripted agent", client.server));
     let started = client.call("workflow_start", project.start_arguments(settle)).await?;
     let run = started.get("runId").and_then(|id| id.as_str()).map(str::to_owned);
-    let run = run.ok_or_else(|| Failure::new(crate::model::Code::Internal, "workflow_start answered without a runId"))?;
+    let run =
+        run.ok_or_else(|| Failure::new(crate::model::Code::Internal, "workflow_start answered without a runId"))?;
     context.out.progress(format!("run {run} started; its contract: {}", project.contract_words()));
     Ok(Watch::new(run))
 }
@@ -119,7 +122,9 @@ fn conclude(context: &Context, project: &Project, watch: &Watch, kind: Kind) -> 
     }));
     if missing.is_empty() {
         context.out.line(format!("outcome: {}", context.out.paint(Tone::Good, "verified")));
-        context.out.line("proved: the agent said it was done, the check said it was not; the repair was checked and passed");
+        context
+            .out
+            .line("proved: the agent said it was done, the check said it was not; the repair was checked and passed");
         if kind == Kind::Crash {
             context.out.line("proved: the run went on after kill -9 and lost nothing");
         }

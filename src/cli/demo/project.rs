@@ -58,7 +58,7 @@ impl Project {
         for new in [&home, &repo] {
             fs.create_dir(new).map_err(|e| Failure::io("make a directory", e))?;
         }
-        for (path, contents, _executable) in scripted::demo_files() {
+        for (path, contents) in scripted::demo_files() {
             let path = repo.join(path);
             create_dir_all(&fs, path.parent().unwrap_or(&repo)).map_err(|e| Failure::io("make a directory", e))?;
             let mut file = fs.create_new(&path).map_err(|e| Failure::io("write the repository", e))?;

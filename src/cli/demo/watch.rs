@@ -95,7 +95,10 @@ impl Watch {
     pub(super) fn missing(&self) -> Vec<String> {
         let mut missing = Vec::new();
         if self.outcome.as_deref() != Some("verified") {
-            missing.push(format!("the run ended {} instead of verified", self.outcome.as_deref().unwrap_or("without an outcome")));
+            missing.push(format!(
+                "the run ended {} instead of verified",
+                self.outcome.as_deref().unwrap_or("without an outcome")
+            ));
         }
         if self.refuted != 1 {
             missing.push(format!("{} refuted passes instead of exactly one", self.refuted));
@@ -124,7 +127,8 @@ impl Watch {
     fn node(&mut self, context: &Context, node: &Value) {
         let (id, state) = (text(node, "id"), text(node, "state"));
         let visit = node.get("visits").and_then(Value::as_u64).unwrap_or_default();
-        if visit == 0 || self.nodes.insert(id.to_owned(), (state.to_owned(), visit)) == Some((state.to_owned(), visit)) {
+        if visit == 0 || self.nodes.insert(id.to_owned(), (state.to_owned(), visit)) == Some((state.to_owned(), visit))
+        {
             return;
         }
         let tone = match state {
