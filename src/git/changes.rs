@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, ffi::OsString};
 
 use super::{
-    Change, ChangeKind, ChangeSet, Error, Repo, Result, cli,
+    Change, ChangeKind, ChangeSet, Error, Repo, Result, cli, hidden,
     scan::Bytes,
     scratch::{Built, Objects, Scratch, Untracked},
     snapshot::LARGE,
@@ -101,7 +101,7 @@ impl Repo {
             None => None,
         };
         let scratch = Scratch::new(self, Objects::Drop).await?;
-        let built = match (&commit, &snapshot) {
+        let mut built = match (&commit, &snapshot) {
             // Nothing to count from: what is untracked is all that can be known to be new.
             (None, None) => self.build_untracked(&scratch).await?,
             (_, Some(_)) | (Some(_), _) => self.build(&scratch, Untracked::UpTo(LARGE)).await?,
@@ -114,7 +114,20 @@ impl Repo {
             Some(_) => self.state(&built.scan, &built.large).await?,
             None => State::empty(),
         };
+        let counted = commit.is_some() || snapshot.is_some();
         let from = snapshot.or(commit).unwrap_or_else(|| empty_tree(&built.tree).to_owned());
+        if counted {
+            let rules = match &then {
+                Some(_) => now.exclude()?,
+                None => self.private_rules().await?,
+            };
+            let (then, now) = hidden::private(then.as_ref(), rules)?;
+            let private = hidden::Private { then: &then, now: &now };
+            let found = self.hidden(&scratch, &from, &built.tree, private).await?;
+            if !found.is_empty() {
+                self.add(&scratch, &mut built, &found).await?;
+            }
+        }
         Ok(Sides { scratch, from, built, then, now })
     }
 

@@ -7,6 +7,7 @@
 mod changes;
 mod cli;
 mod digest;
+mod hidden;
 mod open;
 mod read;
 mod restore;
@@ -18,7 +19,7 @@ mod worktree;
 
 use std::{path::PathBuf, sync::Arc};
 
-use crate::{model::run::Baseline, sys::Fs};
+use crate::sys::Fs;
 
 /// Why git did not answer.
 #[derive(Debug, thiserror::Error)]

@@ -13,15 +13,17 @@ use std::{
 
 use super::{
     Error, Repo, Result, cli,
-    scan::{self, Bytes, Parents, Scan, Tracked},
+    scan::{self, Bytes, GITLINK, Parents, Scan, Tracked},
 };
-use crate::sys::{Fs, FsError, fs, ids};
+use crate::sys::{Fs, FsError, Kind, fs, ids};
 
 /// Start of a scratch folder's name.
 const NAME: &str = "clawo-tmp-";
 /// Scratch folders this much older than a new one were left by a process that died: a day, far longer
 /// than any call lasts.
-const STALE_NS: i128 = 24 * 3600 * 1_000_000_000;
+const STALE_NS: i128 = 24 * 3600 * SECOND_NS;
+/// A second.
+const SECOND_NS: i128 = 1_000_000_000;
 /// A working tree that changes under our hands is read again this often.
 const TRIES: u32 = 4;
 
@@ -88,6 +90,11 @@ impl Scratch {
         &self.env
     }
 
+    /// The folder itself.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     fn index(&self) -> PathBuf {
         self.dir.join("index")
     }
@@ -128,19 +135,20 @@ impl Repo {
     }
 
     async fn build_once(&self, scratch: &Scratch, untracked: Untracked) -> Result<Built> {
-        self.copy_index(scratch).await?;
+        let age = self.copy_index(scratch).await?;
         let scan = self.scan(scratch.env()).await?;
-        self.update(scratch.env(), scan, untracked).await
+        self.update(scratch.env(), age, scan, untracked).await
     }
 
     /// Brings the index that `env` names up to the working tree, and writes its tree.
     pub(super) async fn update(
         &self,
         env: &[(&'static str, OsString)],
+        age: Age,
         scan: Scan,
         untracked: Untracked,
     ) -> Result<Built> {
-        let plan = self.plan(scan, untracked).await?;
+        let plan = self.plan(age, scan, untracked).await?;
         for (flag, paths) in [("--no-assume-unchanged", &plan.assumed), ("--no-skip-worktree", &plan.skipped)] {
             self.index_call(env, &[flag], paths).await?;
         }
@@ -155,7 +163,15 @@ impl Repo {
     pub(super) async fn build_untracked(&self, scratch: &Scratch) -> Result<Built> {
         let mut scan = self.scan(&[]).await?;
         scan.tracked.clear();
-        self.update(scratch.env(), scan, Untracked::Whole).await
+        self.update(scratch.env(), Age::Own, scan, Untracked::Whole).await
+    }
+
+    /// Adds files to a tree that is built, the ignored ones it left out.
+    pub(super) async fn add(&self, scratch: &Scratch, built: &mut Built, paths: &[Bytes]) -> Result<()> {
+        self.index_call(scratch.env(), &["--add", "--remove"], paths).await?;
+        let call = self.git.call(&self.top, "write a tree").envs(scratch.env());
+        built.tree = call.args(["write-tree", "--missing-ok"]).word().await?;
+        Ok(())
     }
 
     async fn index_call(&self, env: &[(&'static str, OsString)], flags: &[&str], paths: &[Bytes]) -> Result<()> {
@@ -167,7 +183,7 @@ impl Repo {
         call.args(flags).args(["-z", "--stdin"]).stdin(stdin).run().await.map(drop)
     }
 
-    async fn copy_index(&self, scratch: &Scratch) -> Result<()> {
+    async fn copy_index(&self, scratch: &Scratch) -> Result<Age> {
         let (fs, from, to) = (self.git.fs.clone(), self.git_dir.join("index"), scratch.index());
         let copied = scan::blocking("copy the index", move || {
             for left in ["index", "index.lock"] {
@@ -176,29 +192,31 @@ impl Repo {
                     Ok(()) | Err(_) => {}
                 }
             }
-            match fs.read(&from) {
-                Ok(bytes) => {
+            // The time first: should the index be replaced in between, more files are read, not fewer.
+            match fs.metadata(&from).and_then(|meta| Ok((meta.mtime_ns, fs.read(&from)?))) {
+                Ok((time, bytes)) => {
                     fs.create_new(&to)?.write_at(0, &bytes)?;
-                    Ok(true)
+                    Ok(Some(time))
                 }
-                Err(e) if e.is_not_found() => Ok(false),
+                Err(e) if e.is_not_found() => Ok(None),
                 Err(e) => Err(e.into()),
             }
         });
-        if copied.await? {
-            return Ok(());
+        if let Some(time) = copied.await? {
+            return Ok(Age::Copied { second: time.div_euclid(SECOND_NS) });
         }
         match self.head().await? {
             // No index at all though there are commits: what is tracked is what HEAD holds.
             Some(head) => {
                 let call = self.git.call(&self.top, "read HEAD's files").envs(scratch.env());
-                call.args(["read-tree", &head]).run().await.map(drop)
+                call.args(["read-tree", &head]).run().await.map(drop)?;
             }
-            None => Ok(()),
+            None => {}
         }
+        Ok(Age::Own)
     }
 
-    async fn plan(&self, scan: Scan, untracked: Untracked) -> Result<Plan> {
+    async fn plan(&self, age: Age, scan: Scan, untracked: Untracked) -> Result<Plan> {
         // Only in a sparse checkout is a file with this flag rightly absent.
         let absent_is_fine = match scan.tracked.iter().any(|entry| entry.skipped) {
             true => self.is_sparse().await?,
@@ -208,7 +226,7 @@ impl Repo {
         scan::blocking("read the working tree", move || {
             let (mut plan, mut parents) = (Plan::default(), Parents::default());
             for entry in &scan.tracked {
-                let Tracked { path, assumed, skipped, .. } = entry;
+                let Tracked { path, mode, assumed, skipped } = entry;
                 let reachable = parents.are_real(&*fs, &top, path)?;
                 if *skipped && absent_is_fine {
                     let there = reachable && scan::kind(&*fs, &top.join(scan::as_path(path)))?.is_some();
@@ -222,9 +240,16 @@ impl Repo {
                 if *skipped {
                     plan.skipped.push(path.clone());
                 }
-                match reachable {
-                    true => plan.changed.push(path.clone()),
-                    false => plan.removed.push(path.clone()),
+                let look = match reachable {
+                    false => Look::Gone,
+                    true if *mode == GITLINK => Look::Ordinary,
+                    true => age.look(&*fs, &top.join(scan::as_path(path)))?,
+                };
+                if look != Look::Ordinary {
+                    plan.removed.push(path.clone());
+                }
+                if look != Look::Gone {
+                    plan.changed.push(path.clone());
                 }
             }
             for path in &scan.others {
@@ -252,12 +277,52 @@ impl Repo {
     }
 }
 
+/// How far the file times in an index can be trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Age {
+    /// git wrote the index file and judges for itself.
+    Own,
+    /// A copy of an index file written in this second since the epoch. git compares whole seconds and
+    /// doubts files as young as the index; of a copy it sees the wrong age, so the doubting is ours.
+    Copied {
+        /// The second.
+        second: i128,
+    },
+}
+
+impl Age {
+    fn look(self, fs: &dyn Fs, path: &Path) -> std::result::Result<Look, FsError> {
+        let meta = match fs.metadata(path) {
+            Ok(meta) => meta,
+            Err(e) if e.is_not_found() => return Ok(Look::Ordinary),
+            Err(e) => return Err(e),
+        };
+        Ok(match self {
+            _ if meta.kind == Kind::Dir => Look::Gone,
+            Self::Copied { second } if meta.mtime_ns.div_euclid(SECOND_NS) >= second => Look::Close,
+            Self::Copied { .. } | Self::Own => Look::Ordinary,
+        })
+    }
+}
+
+/// How a tracked path is to be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// The file is not there, or not reached through real directories.
+    Gone,
+    /// Its bytes must be read: it may have changed without its times showing it.
+    Close,
+    /// The way git does it.
+    Ordinary,
+}
+
 /// What has to be told to an index.
 #[derive(Debug, Default)]
 struct Plan {
     scan: Scan,
     assumed: Vec<Bytes>,
     skipped: Vec<Bytes>,
+    /// To be taken out first: git cannot look at them, or would not look closely enough.
     removed: Vec<Bytes>,
     changed: Vec<Bytes>,
     large: Vec<Bytes>,

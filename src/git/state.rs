@@ -96,8 +96,8 @@ impl Repo {
                 state.submodules.insert(BASE64.encode(&entry.path), Box::pin(inner.digest()).await?);
             }
         }
-        let (fs, top, exclude, large) =
-            (self.git.fs.clone(), self.top.clone(), self.common_dir.join("info/exclude"), large.to_vec());
+        state.exclude = BASE64.encode(self.private_rules().await?);
+        let (fs, top, large) = (self.git.fs.clone(), self.top.clone(), large.to_vec());
         scan::blocking("read large files", move || {
             for path in large {
                 match file_hash(&*fs, &top.join(scan::as_path(&path))) {
@@ -106,11 +106,6 @@ impl Repo {
                     Err(e) => return Err(e.into()),
                 }
             }
-            state.exclude = match fs.read(&exclude) {
-                Ok(rules) => BASE64.encode(rules),
-                Err(e) if e.is_not_found() => String::new(),
-                Err(e) => return Err(e.into()),
-            };
             Ok(state)
         })
         .await

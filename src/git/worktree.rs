@@ -9,9 +9,9 @@ use std::{
 };
 
 use super::{
-    Error, Repo, Result, cli, open,
+    Repo, Result, cli, open,
     scan::{self, GITLINK},
-    scratch::{Objects, Scratch, Untracked},
+    scratch::{Age, Objects, Scratch, Untracked},
 };
 use crate::sys::Kind;
 
@@ -57,7 +57,7 @@ impl Repo {
         let head = self.head().await?;
         // The worktree's own index: afterwards it must agree with the commit.
         let scan = self.scan(&[]).await?;
-        let built = self.update(&[], scan, Untracked::Whole).await?;
+        let built = self.update(&[], Age::Own, scan, Untracked::Whole).await?;
         if let Some(head) = &head
             && self.tree_of(head).await? == built.tree
         {
