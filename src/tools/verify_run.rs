@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     kernel::{Error, Evidence, VerifyRequest},
-    model::Code,
+    model::{Code, Time},
     sys,
 };
 
@@ -81,6 +81,8 @@ pub struct Entry {
     pub label: String,
     /// Kills it.
     pub cancel: CancellationToken,
+    /// When it was started.
+    pub created: Time,
     cwd: String,
     contract: Value,
     progress: watch::Sender<Progress>,
@@ -242,6 +244,7 @@ fn begin(
     let entry = Arc::new(Entry {
         label: names.label,
         cancel: request.cancel.clone(),
+        created: sys::Clock::wall(&sys::SystemClock),
         cwd: names.cwd,
         contract: names.contract,
         progress,

@@ -137,7 +137,7 @@ async fn pictures(kernel: &Kernel, run: &str, evidence: &Evidence) -> Result<Vec
 }
 
 /// The bundle as a result cut to size; shared with `verify_run`.
-pub(super) fn answer(evidence: Evidence, run: &str, page: Option<(String, Option<u64>)>) -> Outcome {
+pub fn answer(evidence: Evidence, run: &str, page: Option<(String, Option<u64>)>) -> Outcome {
     let text = summary(&evidence, run);
     let id = evidence.bundle.evidence_id.clone();
     let stored = evidence.path.is_some();

@@ -105,6 +105,7 @@ impl World {
 /// What a command said.
 #[derive(Debug)]
 struct Answer {
+    #[expect(dead_code, reason = "shown when an assertion fails")]
     args: Vec<String>,
     status: i32,
     out: String,
