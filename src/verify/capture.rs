@@ -4,9 +4,9 @@
 //! program costs a copy a byte and no more; secrets are taken out there, over whole lines, so that one
 //! split over two reads is found.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use crate::sys::redact::Redactor;
+use crate::sys::{redact::Redactor, text};
 
 /// Bytes kept from the beginning of the output.
 const HEAD_MAX: usize = 64 << 10;
@@ -18,8 +18,13 @@ const PIECES_MAX: usize = 16 << 10;
 const CUT_WORD_MAX: usize = 8 << 10;
 /// Lines shown as the end of the output.
 const SHOWN_LINES: usize = 40;
-/// Bytes shown as the end of the output.
+/// Bytes shown as the end of the output; the marks between lines come on top.
 const SHOWN_BYTES: usize = 8 << 10;
+/// Lines and bytes of it that each stream has for itself.
+const OWN_LINES: usize = 10;
+const OWN_BYTES: usize = 3 << 10;
+/// Bytes shown of one line.
+const LINE_MAX: usize = 2 << 10;
 
 /// Where bytes came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -193,47 +198,58 @@ impl Lines {
     }
 
     /// Writes every line with its mark, and plain into `shown`.
-    fn write(&self, redactor: &Redactor, log: &mut String, shown: &mut Vec<String>) {
+    fn write(&self, redactor: &Redactor, log: &mut String, shown: &mut Vec<(Stream, String)>) {
         // Lines of one stream in a row are looked at together: a key may span several.
         for block in self.0.chunk_by(|a, b| a.0 == b.0) {
             let joined: Vec<u8> = block.iter().map(|(_, l)| l.as_slice()).collect::<Vec<_>>().join(&b'\n');
-            let mark = match block.first() {
-                Some((Stream::Err, _)) => "err| ",
-                Some((Stream::Out, _)) | None => "out| ",
+            let Some((stream, _)) = block.first() else { continue };
+            let mark = match stream {
+                Stream::Err => "err| ",
+                Stream::Out => "out| ",
             };
             for line in redactor.text(&String::from_utf8_lossy(&joined)).split('\n') {
                 log.push_str(mark);
                 log.push_str(line);
                 log.push('\n');
-                shown.push(line.to_owned());
+                shown.push((*stream, line.to_owned()));
             }
         }
     }
 }
 
-/// The last lines, plain, within bounds.
-fn last_lines(lines: &[String]) -> String {
-    let mut picked: Vec<String> = Vec::new();
+/// The last lines, plain, within bounds. Each stream is there with its own last lines, so that neither
+/// can push the other out; lines that are not neighbours have a mark between them.
+fn last_lines(lines: &[(Stream, String)]) -> String {
+    let mut picked: BTreeMap<usize, String> = BTreeMap::new();
     let mut room = SHOWN_BYTES;
-    for line in lines.iter().rev().map(|l| plain_line(l)) {
-        let blank_end = picked.is_empty() && line.trim().is_empty();
-        if blank_end {
-            continue;
-        }
-        if picked.len() >= SHOWN_LINES {
-            break;
-        }
-        if line.len() >= room {
-            if picked.is_empty() {
-                picked.push(keep_end(&line, room));
+    for (stream, most) in [(Some(Stream::Out), OWN_LINES), (Some(Stream::Err), OWN_LINES), (None, SHOWN_LINES)] {
+        let own = |s: Stream| stream.is_none_or(|stream| stream == s);
+        let from = lines.iter().enumerate().rev().filter(|(_, (s, _))| own(*s));
+        let plain = from.map(|(index, (_, line))| (index, keep_end(&plain_line(line), LINE_MAX)));
+        let limit = if stream.is_some() { room.saturating_sub(OWN_BYTES) } else { 0 };
+        for (index, line) in plain.skip_while(|(_, line)| line.trim().is_empty()).take(most) {
+            if picked.contains_key(&index) {
+                continue;
             }
-            break;
+            if picked.len() >= SHOWN_LINES || room.saturating_sub(line.len()) <= limit {
+                break;
+            }
+            room = room.saturating_sub(line.len().saturating_add(1));
+            picked.insert(index, line);
         }
-        room = room.saturating_sub(line.len().saturating_add(1));
-        picked.push(line);
     }
-    picked.reverse();
-    picked.join("\n")
+    let mut text = String::new();
+    let mut last = None;
+    for (index, line) in picked {
+        if last.is_some_and(|last: usize| last.saturating_add(1) < index) {
+            text.push_str("…\n");
+        }
+        last = Some(index);
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text.pop();
+    text
 }
 
 /// The last bytes of `text`, at most `max` and at a character's start, marked as cut.
@@ -251,39 +267,8 @@ pub(super) fn keep_end(text: &str, max: usize) -> String {
 
 /// One line without escape sequences and control characters; what a carriage return overwrote is gone.
 pub(super) fn plain_line(line: &str) -> String {
-    let stripped = strip_escapes(line.trim_end_matches('\r'));
-    let last = stripped.rsplit('\r').next().unwrap_or_default();
-    last.chars().filter(|c| *c == '\t' || !c.is_control()).collect()
-}
-
-/// Removes ANSI escape sequences: CSI, OSC and the two-character ones.
-fn strip_escapes(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        if c != '\u{1b}' && c != '\u{9b}' {
-            out.push(c);
-            continue;
-        }
-        let kind = if c == '\u{9b}' { Some('[') } else { chars.next() };
-        match kind {
-            // Parameters, then one final byte.
-            Some('[') => while chars.next_if(|c| !('\u{40}'..='\u{7e}').contains(c)).is_some() {},
-            // A string that ends with BEL or ESC \.
-            Some(']' | 'P' | '_' | '^' | 'X') => {
-                while chars.next_if(|c| *c != '\u{7}' && *c != '\u{1b}').is_some() {}
-                if chars.next_if_eq(&'\u{1b}').is_some() {
-                    chars.next_if_eq(&'\\');
-                } else {
-                    chars.next();
-                }
-                continue;
-            }
-            Some(_) | None => continue,
-        }
-        chars.next();
-    }
-    out
+    let last = line.trim_end_matches('\r').rsplit('\r').next().unwrap_or_default();
+    text::strip(last)
 }
 
 #[cfg(test)]
@@ -321,6 +306,8 @@ mod tests {
         assert!(text.log.contains("...| "));
         assert!(text.tail.ends_with("line number 99999\nends"), "{}", text.tail);
         assert_eq!(text.tail.lines().count(), SHOWN_LINES);
+        capture.push(Stream::Err, "noise\n".repeat(2_000).as_bytes());
+        assert!(self::text(&capture).tail.contains("line number 99999\n…\nnoise"), "one stream never hides the other");
         assert!(!text.log.contains("number 50000\n"));
     }
 
@@ -337,7 +324,7 @@ mod tests {
         long.extend_from_slice("é\n".as_bytes());
         let short = text(&capture);
         assert_eq!(short.tail, "héllo 🦀\n\u{fffd}\u{fffd} badnul\n100%");
-        assert_eq!(plain_line("\u{1b}[1;31mred\u{1b}[0m \u{1b}]0;t\u{1b}\\x \u{1b}(B"), "red x B");
+        assert_eq!(plain_line("\u{1b}[1;31mred\u{1b}[0m \u{1b}]0;t\u{1b}\\x \u{1b}(B"), "red x ");
         capture.push(Stream::Out, &long);
         let text = text(&capture);
         assert!(text.tail.len() <= SHOWN_BYTES && text.tail.ends_with("xé"), "{}", text.tail.len());
