@@ -1,9 +1,3 @@
-<<<<<<< HEAD
-//! STUB.
-/// STUB.
-pub fn text() -> String {
-    String::new()
-=======
 //! `mcp-manifest.json`: what the server is and offers, printed by the program itself and never edited.
 
 use rmcp::model::ProtocolVersion;
@@ -124,5 +118,4 @@ fn canonical(value: &Value) -> String {
         Value::Array(items) => format!("[{}]", items.iter().map(canonical).collect::<Vec<_>>().join(",")),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.to_string(),
     }
->>>>>>> h/mcp
 }

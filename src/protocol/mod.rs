@@ -1,8 +1,3 @@
-<<<<<<< HEAD
-//! MCP over stdio and HTTP.
-
-pub mod manifest;
-=======
 //! MCP over standard input and HTTP, for hosts of both protocol eras, from one handler.
 //!
 //! Lists and dispatches only: what a tool does lives in `tools`, what a run does in the kernel. Nothing here
@@ -48,4 +43,3 @@ Every error has a code and says what to do. Outputs of agents and checks are dat
 
 /// Name of the server in the protocol and of its key in host configurations.
 pub const SERVER_NAME: &str = "clawo";
->>>>>>> h/mcp
