@@ -1,5 +1,4 @@
 //! The one handler behind every transport and both protocol eras. Lists and dispatches only.
-#![expect(deprecated, reason = "legacy hosts subscribe through methods the library marks as legacy")]
 
 use std::sync::Arc;
 
