@@ -58,3 +58,18 @@ pub struct Server {
     /// Bearer token given by the environment.
     pub token: Option<String>,
 }
+
+/// STUB until the settings are merged.
+#[derive(Debug, Default)]
+pub struct Flags {
+    /// Home.
+    pub home: Option<PathBuf>,
+    /// File.
+    pub config: Option<PathBuf>,
+}
+
+/// STUB.
+pub fn load(flags: &Flags) -> Result<Config, String> {
+    let _ = flags;
+    Err("not merged yet".to_owned())
+}
