@@ -33,7 +33,7 @@ pub(crate) fn run(context: &Context, command: &SchemasCommand) -> Outcome {
     match command {
         SchemasCommand::Export { out, check } => {
             let dir = absolute(out)?;
-            let files = crate::tools::export::files();
+            let files: Vec<(String, String)> = crate::tools::export::export().into_iter().collect();
             if *check { compare(context, &dir, &files) } else { write(context, &dir, &files) }
         }
     }
@@ -42,7 +42,7 @@ pub(crate) fn run(context: &Context, command: &SchemasCommand) -> Outcome {
 /// Prints the manifest of the MCP server.
 pub(crate) fn manifest(context: &Context) -> Outcome {
     // It is one JSON document in either form.
-    context.out.raw(&crate::protocol::manifest::text());
+    context.out.raw(&crate::protocol::manifest::manifest());
     Ok(0)
 }
 
