@@ -217,3 +217,33 @@ pub async fn until(kernel: &Kernel, run: &str, wanted: impl Fn(&RunView) -> bool
 pub fn check(argv: &[&str]) -> Value {
     json!({ "checks": [{ "type": "command", "cmd": argv[0], "args": &argv[1..] }] })
 }
+
+/// An agent node on a scripted scenario.
+pub fn agent(id: &str, prompt: &str, model: &str) -> Value {
+    json!({ "id": id, "kind": "agent", "prompt": prompt, "engine": "scripted", "model": model })
+}
+
+/// `node` with further fields.
+pub fn with(mut node: Value, more: Value) -> Value {
+    node.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    node
+}
+
+/// A verifier with a contract of its own.
+pub fn verifier(id: &str, argv: &[&str]) -> Value {
+    json!({ "id": id, "kind": "verifier", "contract": check(argv) })
+}
+
+/// Processes whose command line holds `needle`.
+pub fn processes(needle: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(pid) = entry.file_name().into_string().unwrap_or_default().parse::<u32>() else { continue };
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        if line.contains(needle) && pid != std::process::id() {
+            found.push(format!("{pid} {line}"));
+        }
+    }
+    found
+}
