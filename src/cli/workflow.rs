@@ -308,7 +308,7 @@ fn validate(context: &Context, args: &SpecArgs) -> Outcome {
     context.with_app(async |app| {
         let validation = app.kernel.validate(request).await;
         if !validation.ok {
-            let problems = validation.errors.clone();
+            let problems = validation.errors;
             return Err(crate::kernel::Error::problems(
                 crate::model::Code::SpecInvalid,
                 "the spec is not valid",
