@@ -112,8 +112,9 @@ impl Behind {
     fn open(&self) {
         let handle = self.handle.clone();
         tasks::spawn("open the state directory", async move {
-            if let Err(e) = handle.get().await {
-                tracing::error!("the state directory cannot be used: {e}");
+            match handle.get().await {
+                Ok(kernel) => kernel.auto_resume().await,
+                Err(e) => tracing::error!("the state directory cannot be used: {e}"),
             }
         });
     }

@@ -39,6 +39,9 @@ const CONFIG: &[&str] = &[
     "maintenance.auto=false",
 ];
 
+/// Settings with which objects and refs are on disk when a call ends, one sync for many objects.
+pub(super) const DURABLE: [&str; 4] = ["-c", "core.fsync=objects,reference", "-c", "core.fsyncMethod=batch"];
+
 /// Variables a caller's shell or an outer git may have left that point a call elsewhere.
 const CLEARED: &[&str] = &[
     "GIT_DIR",

@@ -3,7 +3,7 @@
 //! Files are read and hashed as they lie there. git is asked only which paths there are, so that neither
 //! attributes, filters, index flags nor diff settings can make two different trees look the same.
 
-use std::{collections::BTreeMap, path::PathBuf, pin::Pin};
+use std::{collections::BTreeMap, path::Path, pin::Pin};
 
 use sha2::{Digest as _, Sha256};
 
@@ -97,7 +97,7 @@ struct Paths {
 }
 
 impl Paths {
-    fn hash(mut self, fs: &dyn Fs, top: &std::path::Path) -> Result<String> {
+    fn hash(mut self, fs: &dyn Fs, top: &Path) -> Result<String> {
         self.files.sort();
         self.files.dedup();
         let mut whole = Sha256::new();
@@ -116,7 +116,7 @@ impl Paths {
             let on_disk = top.join(scan::as_path(path));
             // What is absent needs no word: HEAD is in the digest, so a path that is missing is missed.
             let Some((kind, content)) = (match parents.are_real(fs, top, path)? {
-                true => entry(fs, on_disk)?,
+                true => entry(fs, &on_disk)?,
                 false => None,
             }) else {
                 continue;
@@ -130,13 +130,13 @@ impl Paths {
 }
 
 /// Kind and content of one path, `None` where neither a file nor a link is; a file's content is its hash.
-fn entry(fs: &dyn Fs, path: PathBuf) -> std::result::Result<Option<(&'static str, Vec<u8>)>, FsError> {
+fn entry(fs: &dyn Fs, path: &Path) -> std::result::Result<Option<(&'static str, Vec<u8>)>, FsError> {
     let read = || {
-        let meta = fs.metadata(&path)?;
+        let meta = fs.metadata(path)?;
         Ok(match meta.kind {
-            Kind::File if meta.mode & 0o100 != 0 => Some(("executable", file_hash(fs, &path)?)),
-            Kind::File => Some(("file", file_hash(fs, &path)?)),
-            Kind::Symlink => Some(("link", fs.read_link(&path)?.into_os_string().into_encoded_bytes())),
+            Kind::File if meta.mode & 0o100 != 0 => Some(("executable", file_hash(fs, path)?)),
+            Kind::File => Some(("file", file_hash(fs, path)?)),
+            Kind::Symlink => Some(("link", fs.read_link(path)?.into_os_string().into_encoded_bytes())),
             // A directory's files are listed for themselves.
             Kind::Dir | Kind::Other => None,
         })
@@ -148,7 +148,7 @@ fn entry(fs: &dyn Fs, path: PathBuf) -> std::result::Result<Option<(&'static str
 }
 
 /// SHA-256 of a file's bytes, read in pieces.
-pub(super) fn file_hash(fs: &dyn Fs, path: &std::path::Path) -> std::result::Result<Vec<u8>, FsError> {
+pub(super) fn file_hash(fs: &dyn Fs, path: &Path) -> std::result::Result<Vec<u8>, FsError> {
     let (mut hash, mut offset) = (Sha256::new(), 0_u64);
     loop {
         let bytes = fs.read_range(path, offset, CHUNK)?;

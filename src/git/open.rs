@@ -34,9 +34,9 @@ impl Git {
             (Some(_), Some(git_dir), Some(common), Some(top), None) => (path(git_dir), path(common), path(top)),
             // A line break in one of the paths: one question each.
             _ => (
-                one(ask(&["--absolute-git-dir"]).run().await?),
-                one(ask(&["--git-common-dir"]).run().await?),
-                one(ask(&["--show-toplevel"]).run().await?),
+                one(&ask(&["--absolute-git-dir"]).run().await?),
+                one(&ask(&["--git-common-dir"]).run().await?),
+                one(&ask(&["--show-toplevel"]).run().await?),
             ),
         };
         let top = self.fs.canonicalize(&top)?;
@@ -83,6 +83,6 @@ pub(super) fn path(bytes: &[u8]) -> PathBuf {
 }
 
 /// A path that is the whole answer.
-fn one(answer: Vec<u8>) -> PathBuf {
-    path(answer.strip_suffix(b"\n").unwrap_or(&answer))
+fn one(answer: &[u8]) -> PathBuf {
+    path(answer.strip_suffix(b"\n").unwrap_or(answer))
 }

@@ -64,9 +64,16 @@ impl Repo {
             return Ok(None);
         }
         let parent = head.iter().flat_map(|head| ["-p", head.as_str()]);
-        let call = self.git.call(&self.top, COMMIT).args(["commit-tree", "--no-gpg-sign"]).args(parent);
+        let call =
+            self.git.call(&self.top, COMMIT).args(cli::DURABLE).args(["commit-tree", "--no-gpg-sign"]).args(parent);
         let commit = call.arg(&built.tree).stdin(message.as_bytes().to_vec()).word().await?;
-        let call = self.git.call(&self.top, COMMIT).args(["update-ref", "-m", "commit: by clawo", "HEAD", &commit]);
+        let call = self.git.call(&self.top, COMMIT).args(cli::DURABLE).args([
+            "update-ref",
+            "-m",
+            "commit: by clawo",
+            "HEAD",
+            &commit,
+        ]);
         call.arg(head.unwrap_or_default()).run().await?;
         Ok(Some(commit))
     }

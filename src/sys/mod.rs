@@ -21,3 +21,4 @@ pub mod text;
 pub use clock::{Clock, SystemClock};
 pub use fs::{Fs, FsError, FsFile, FsLock, Kind, Meta};
 pub use fs_real::RealFs;
+pub use ids::host_name;

@@ -12,6 +12,7 @@ pub mod evidence;
 mod paths;
 mod pattern;
 pub mod protected;
+pub mod relabel;
 pub mod runner;
 
 use std::{fmt, future::Future, path::PathBuf, pin::Pin, sync::Arc};
