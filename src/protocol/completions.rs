@@ -3,7 +3,10 @@
 use rmcp::model::{ArgumentInfo, CompleteResult, CompletionInfo, Reference};
 
 use super::docs;
-use crate::{kernel::ListQuery, tools::{KernelHandle, export}};
+use crate::{
+    kernel::ListQuery,
+    tools::{KernelHandle, export},
+};
 
 /// Templates of this version.
 pub const TEMPLATES: [&str; 2] = ["fanout", "solve"];

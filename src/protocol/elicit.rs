@@ -172,9 +172,14 @@ impl Modern {
         if let Some(state) = state {
             let key: GateKey = codec.open_json_with(state, tool.as_bytes()).map_err(|error| {
                 tracing::debug!(%error, "a request state did not open");
-                rmcp::ErrorData::invalid_params("requestState is not valid or has expired; call the tool again without it", None)
+                rmcp::ErrorData::invalid_params(
+                    "requestState is not valid or has expired; call the tool again without it",
+                    None,
+                )
             })?;
-            let result = responses.and_then(|r| r.get(QUESTION)).and_then(|v| serde_json::from_value::<ElicitResult>(v.clone()).ok());
+            let result = responses
+                .and_then(|r| r.get(QUESTION))
+                .and_then(|v| serde_json::from_value::<ElicitResult>(v.clone()).ok());
             answered = Some((key, result.as_ref().map_or(Answer::None, read)));
         }
         Ok(Self { answered, question: Mutex::new(None) })
@@ -231,7 +236,11 @@ mod tests {
     #[test]
     fn only_an_explicit_decision_decides() {
         for (action, content, answer) in [
-            (ElicitationAction::Accept, json!({"decision": "approve", "comment": "ok"}), Answer::Approve(Some("ok".into()))),
+            (
+                ElicitationAction::Accept,
+                json!({"decision": "approve", "comment": "ok"}),
+                Answer::Approve(Some("ok".into())),
+            ),
             (ElicitationAction::Accept, json!({"decision": "reject", "comment": " "}), Answer::Reject(None)),
             (ElicitationAction::Accept, json!({"decision": true}), Answer::None),
             (ElicitationAction::Accept, json!({}), Answer::None),
@@ -257,6 +266,9 @@ mod tests {
         assert_eq!(second.ask("r1", &gate(2)).await, Answer::Deferred, "another visit is another question");
         assert_eq!(second.ask("r2", &gate(1)).await, Answer::Deferred, "another run is another question");
         assert!(Modern::new(&codec, "verify_run", Some(&state), None).is_err(), "bound to the tool");
-        assert!(Modern::new(&RequestStateCodec::try_new([8_u8; 32]).unwrap(), "workflow_status", Some(&state), None).is_err());
+        assert!(
+            Modern::new(&RequestStateCodec::try_new([8_u8; 32]).unwrap(), "workflow_status", Some(&state), None)
+                .is_err()
+        );
     }
 }

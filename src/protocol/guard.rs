@@ -132,7 +132,11 @@ impl Guard {
     fn origin<'a>(&self, headers: &'a HeaderMap) -> Result<Option<&'a str>, Refusal> {
         let Some(value) = headers.get(header::ORIGIN) else { return Ok(None) };
         let refused = || {
-            Refusal::new(StatusCode::FORBIDDEN, "forbidden_origin", "this origin is not allowed; allow it at start with --allowed-origin")
+            Refusal::new(
+                StatusCode::FORBIDDEN,
+                "forbidden_origin",
+                "this origin is not allowed; allow it at start with --allowed-origin",
+            )
         };
         let text = value.to_str().map_err(|_| refused())?;
         if self.origins.contains(&text.to_ascii_lowercase()) { Ok(Some(text)) } else { Err(refused()) }
@@ -144,7 +148,11 @@ impl Guard {
         if values.next().is_none() && host.is_some_and(|h| self.hosts.contains(&h)) {
             return Ok(());
         }
-        Err(Refusal::new(StatusCode::FORBIDDEN, "forbidden_host", "this host name is not allowed; use the loopback address, or allow it at start with --allowed-host"))
+        Err(Refusal::new(
+            StatusCode::FORBIDDEN,
+            "forbidden_host",
+            "this host name is not allowed; use the loopback address, or allow it at start with --allowed-host",
+        ))
     }
 
     /// Counts the request; refuses above the limits.
@@ -169,12 +177,20 @@ impl Guard {
         };
         if entry.failures.len() >= FAILURES_MAX {
             // A full minute after the last wrong token.
-            return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", "too many wrong tokens; wait a minute")
-                .with(header::RETRY_AFTER, wait(entry.failures.back())));
+            return Err(Refusal::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "rate_limited",
+                "too many wrong tokens; wait a minute",
+            )
+            .with(header::RETRY_AFTER, wait(entry.failures.back())));
         }
         if entry.requests.len() >= self.rate {
-            return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", "too many requests; wait and try again")
-                .with(header::RETRY_AFTER, wait(entry.requests.front())));
+            return Err(Refusal::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "rate_limited",
+                "too many requests; wait and try again",
+            )
+            .with(header::RETRY_AFTER, wait(entry.requests.front())));
         }
         entry.requests.push_back(now);
         Ok(())
@@ -193,8 +209,12 @@ impl Guard {
             let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
             seen.entry(address).or_default().failures.push_back(now);
         }
-        Err(Refusal::new(StatusCode::UNAUTHORIZED, "unauthorized", "send Authorization: Bearer with the token of the server")
-            .with(header::WWW_AUTHENTICATE, "Bearer"))
+        Err(Refusal::new(
+            StatusCode::UNAUTHORIZED,
+            "unauthorized",
+            "send Authorization: Bearer with the token of the server",
+        )
+        .with(header::WWW_AUTHENTICATE, "Bearer"))
     }
 
     async fn check(&self, address: IpAddr, request: Request) -> Result<Request, Refusal> {
@@ -216,8 +236,12 @@ impl Guard {
         let method = request.method().clone();
         let head_ok = method == Method::HEAD && methods.contains("GET") && open;
         if method != Method::OPTIONS && !head_ok && !methods.split(", ").any(|m| m == method.as_str()) {
-            return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", format!("{path} takes {methods}"))
-                .with(header::ALLOW, *methods));
+            return Err(Refusal::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "method_not_allowed",
+                format!("{path} takes {methods}"),
+            )
+            .with(header::ALLOW, *methods));
         }
         if method == Method::POST { self.body(request).await } else { Ok(request) }
     }
@@ -225,13 +249,22 @@ impl Guard {
     async fn body(&self, request: Request) -> Result<Request, Refusal> {
         let kind = request.headers().get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
         if !kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json") {
-            return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", "send Content-Type: application/json"));
+            return Err(Refusal::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "unsupported_media_type",
+                "send Content-Type: application/json",
+            ));
         }
         let too_large = || {
-            Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", format!("a body has at most {} bytes", self.max_body))
-                .with(header::CONNECTION, "close")
+            Refusal::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "payload_too_large",
+                format!("a body has at most {} bytes", self.max_body),
+            )
+            .with(header::CONNECTION, "close")
         };
-        let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<usize>().ok());
+        let announced =
+            request.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<usize>().ok());
         if announced.is_some_and(|n| n > self.max_body) {
             return Err(too_large());
         }

@@ -73,13 +73,20 @@ pub fn list() -> Vec<Prompt> {
 pub fn get(name: &str, arguments: Option<&JsonObject>) -> Result<GetPromptResult, ErrorData> {
     let Some(known) = KNOWN.iter().find(|p| p.name == name) else {
         let names: Vec<&str> = KNOWN.iter().map(|p| p.name).collect();
-        return Err(ErrorData::invalid_params(format!("there is no such prompt; there are {}", names.join(", ")), None));
+        return Err(ErrorData::invalid_params(
+            format!("there is no such prompt; there are {}", names.join(", ")),
+            None,
+        ));
     };
     let value = |field: &str| -> Result<Option<String>, ErrorData> {
         match arguments.and_then(|a| a.get(field)) {
             None | Some(Value::Null) => Ok(None),
-            Some(Value::String(text)) if text.len() <= ARGUMENT_MAX => Ok(Some(text.clone()).filter(|t| !t.trim().is_empty())),
-            Some(Value::String(_)) => Err(ErrorData::invalid_params(format!("{field}: is longer than {ARGUMENT_MAX} bytes"), None)),
+            Some(Value::String(text)) if text.len() <= ARGUMENT_MAX => {
+                Ok(Some(text.clone()).filter(|t| !t.trim().is_empty()))
+            }
+            Some(Value::String(_)) => {
+                Err(ErrorData::invalid_params(format!("{field}: is longer than {ARGUMENT_MAX} bytes"), None))
+            }
             Some(_) => Err(ErrorData::invalid_params(format!("{field}: must be a text"), None)),
         }
     };

@@ -37,7 +37,12 @@ pub fn templates() -> Vec<ResourceTemplate> {
     [
         ("clawo://docs/{page}", "documentation", "Documentation page", "text/markdown"),
         ("clawo://evidence/{runId}/{evidenceId}", "evidence", "Evidence bundle of a run or label", JSON),
-        ("clawo://evidence/{runId}/{evidenceId}/{file}", "evidence-file", "File of an evidence bundle", "application/octet-stream"),
+        (
+            "clawo://evidence/{runId}/{evidenceId}/{file}",
+            "evidence-file",
+            "File of an evidence bundle",
+            "application/octet-stream",
+        ),
         ("clawo://run/{id}", "run", "A run as it stands", JSON),
         ("clawo://run/{id}/events", "run-events", "Last events of a run", JSON),
         ("clawo://run/{id}/node/{node}/output", "node-output", "Latest output of a node", "text/plain"),
@@ -129,7 +134,10 @@ async fn dynamic(handle: &KernelHandle, uri: &str, parts: &[&str]) -> Result<Opt
     if let ["run" | "evidence", id, ..] = parts {
         run_id("runId", id).map_err(fail)?;
     }
-    if !matches!(parts, ["runs"] | ["run", _] | ["run", _, "events"] | ["run", _, "node", _, "output"] | ["evidence", _, _, ..]) {
+    if !matches!(
+        parts,
+        ["runs"] | ["run", _] | ["run", _, "events"] | ["run", _, "node", _, "output"] | ["evidence", _, _, ..]
+    ) {
         return Ok(None);
     }
     let kernel: Kernel = handle.get().await.map_err(fail)?;

@@ -5,18 +5,21 @@ use std::sync::Arc;
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
-        CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams, CompleteResult, GetPromptRequestParams,
-        GetPromptResponse, GetTaskParams, GetTaskResult, Implementation, JsonObject, ListPromptsResult,
-        ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProtocolVersion,
-        ReadResourceRequestParams, ReadResourceResponse, RequestStateCodec, ResourceUpdatedNotification,
-        ResourceUpdatedNotificationParam, ServerCapabilities, ServerConfig, ServerNotification, SubscribeRequestParams,
-        SubscriptionFilter, Tool, UnsubscribeRequestParams, UpdateTaskParams,
+        CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams, CompleteResult,
+        GetPromptRequestParams, GetPromptResponse, GetTaskParams, GetTaskResult, Implementation, JsonObject,
+        ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+        ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, RequestStateCodec,
+        ResourceUpdatedNotification, ResourceUpdatedNotificationParam, ServerCapabilities, ServerConfig,
+        ServerNotification, SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams,
+        UpdateTaskParams,
     },
     service::{RequestContext, SubscriptionContext},
 };
 
 use super::{
-    INSTRUCTIONS, SERVER_NAME, completions, convert, elicit, errors, progress::Pump, prompts, resources, secret,
+    INSTRUCTIONS, SERVER_NAME, completions, convert, elicit, errors,
+    progress::Pump,
+    prompts, resources, secret,
     subscribe::{self, Subscriptions},
     tasks,
 };
@@ -146,21 +149,23 @@ impl Server {
             modern && tool.about.length == Length::Works && capabilities.as_ref().is_some_and(|c| c.supports_tasks());
         let pump = context.meta.get_progress_token().map(|token| Pump::start(context.peer.clone(), token));
         let mut asked = None;
-        let elicit: Option<Arc<dyn Elicit>> = if tool.about.length == Length::Waits
-            && elicit::can_ask(capabilities.as_ref())
-        {
-            if modern {
-                let state = request.request_state.as_deref();
-                let asker = elicit::Modern::new(&self.shared.codec, name, state, request.input_responses.as_ref())?;
-                let asker = Arc::new(asker);
-                asked = Some(Arc::clone(&asker));
-                Some(asker)
+        let elicit: Option<Arc<dyn Elicit>> =
+            if tool.about.length == Length::Waits && elicit::can_ask(capabilities.as_ref()) {
+                if modern {
+                    let state = request.request_state.as_deref();
+                    let asker = elicit::Modern::new(&self.shared.codec, name, state, request.input_responses.as_ref())?;
+                    let asker = Arc::new(asker);
+                    asked = Some(Arc::clone(&asker));
+                    Some(asker)
+                } else {
+                    Some(Arc::new(elicit::Legacy {
+                        peer: context.peer.clone(),
+                        declined: Arc::clone(&self.connection.declined),
+                    }))
+                }
             } else {
-                Some(Arc::new(elicit::Legacy { peer: context.peer.clone(), declined: Arc::clone(&self.connection.declined) }))
-            }
-        } else {
-            None
-        };
+                None
+            };
         let call = CallContext {
             cancel: context.ct.clone(),
             progress: pump.as_ref().map(Pump::sink),
@@ -176,8 +181,7 @@ impl Server {
         if let Some(question) = asked.and_then(|a| a.question(&self.shared.codec, name)) {
             return Ok(question.into());
         }
-        if as_task
-            && let Some(task) = tasks::create(&self.shared.kernel, self.shared.registry.checks(), &outcome).await
+        if as_task && let Some(task) = tasks::create(&self.shared.kernel, self.shared.registry.checks(), &outcome).await
         {
             return Ok(task.into());
         }
@@ -269,7 +273,10 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         let Some(run) = subscribe::target(&request.uri) else {
-            return Err(ErrorData::resource_not_found("only clawo://run/{id} and what is below it can be subscribed", None));
+            return Err(ErrorData::resource_not_found(
+                "only clawo://run/{id} and what is below it can be subscribed",
+                None,
+            ));
         };
         let Some(cancel) = self.connection.subscriptions.add(&request.uri) else {
             if self.connection.subscriptions.contains(&request.uri) {
@@ -313,7 +320,8 @@ impl ServerHandler for Server {
             sys::tasks::spawn("subscription", async move {
                 subscribe::watch(kernel, run, cancel, || {
                     let params = ResourceUpdatedNotificationParam::new(uri.clone());
-                    let note = ServerNotification::ResourceUpdatedNotification(ResourceUpdatedNotification::new(params));
+                    let note =
+                        ServerNotification::ResourceUpdatedNotification(ResourceUpdatedNotification::new(params));
                     let sink = sink.clone();
                     async move { sink.send(note).await.is_ok() }
                 })

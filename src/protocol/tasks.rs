@@ -37,7 +37,13 @@ pub async fn create(kernel: &KernelHandle, checks: &Checks, outcome: &Outcome) -
     let word = |name: &str| structured.get(name).and_then(Value::as_str);
     let task = if structured.get("running").is_some() {
         let entry = checks.get(word("label")?)?;
-        task(&entry.label, TaskStatus::Working, &entry.created.to_string(), &entry.created.to_string(), "the checks run")
+        task(
+            &entry.label,
+            TaskStatus::Working,
+            &entry.created.to_string(),
+            &entry.created.to_string(),
+            "the checks run",
+        )
     } else {
         let view = kernel.get().await.ok()?.status(word("runId")?, StatusQuery::default()).await.ok()?;
         of_run(&view, TaskStatus::Working)
@@ -63,12 +69,7 @@ fn unknown(id: &str) -> ErrorData {
 }
 
 /// `tasks/get`.
-pub async fn get(
-    kernel: &KernelHandle,
-    checks: &Checks,
-    id: &str,
-    asking: Asking,
-) -> Result<DetailedTask, ErrorData> {
+pub async fn get(kernel: &KernelHandle, checks: &Checks, id: &str, asking: Asking) -> Result<DetailedTask, ErrorData> {
     let run = parse(id)?;
     if let Some(entry) = checks.get(run.as_str()) {
         let created = entry.created.to_string();
@@ -101,7 +102,8 @@ fn run_task(view: &RunView, asking: Asking) -> Result<DetailedTask, ErrorData> {
         match elicit::form(view.run_id.as_str(), gate) {
             Some(form) => {
                 let mut input_requests = InputRequests::new();
-                input_requests.insert(question(&gate.node, gate.visit), InputRequest::Elicitation(ElicitRequest::new(form)));
+                input_requests
+                    .insert(question(&gate.node, gate.visit), InputRequest::Elicitation(ElicitRequest::new(form)));
                 TaskPayload::InputRequired { input_requests }
             }
             None => TaskPayload::Working,

@@ -59,12 +59,7 @@ struct Seen {
 impl Tokens {
     /// Reads the token of `home` or makes one. Call after the port is bound, so that a server that loses
     /// the race for it changes nothing.
-    pub fn open(
-        fs: Arc<dyn Fs>,
-        clock: Arc<dyn Clock>,
-        home: &Path,
-        fixed: Option<String>,
-    ) -> Result<Self, Error> {
+    pub fn open(fs: Arc<dyn Fs>, clock: Arc<dyn Clock>, home: &Path, fixed: Option<String>) -> Result<Self, Error> {
         let path = home.join(FILE);
         let looked = clock.boot();
         let (token, mtime_ns) = match &fixed {

@@ -119,11 +119,7 @@ impl Problems {
         }
         let fields: Vec<Value> =
             self.0.iter().map(|(path, problem)| json!({ "path": path, "problem": problem })).collect();
-        Error {
-            code: Code::InvalidArgument,
-            message: list.join("; "),
-            details: Some(json!({ "fields": fields })),
-        }
+        Error { code: Code::InvalidArgument, message: list.join("; "), details: Some(json!({ "fields": fields })) }
     }
 }
 

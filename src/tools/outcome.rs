@@ -139,6 +139,9 @@ mod tests {
     fn an_error_says_what_to_do() {
         let e = Error::new(Code::RunNotFound, "there is no run 'x'.");
         assert!(error_text(&e).starts_with("there is no run 'x' (run_not_found). Next: "));
-        assert_eq!(Value::Object(error_object(&e)), json!({"ok": false, "code": "run_not_found", "error": "there is no run 'x'."}));
+        assert_eq!(
+            Value::Object(error_object(&e)),
+            json!({"ok": false, "code": "run_not_found", "error": "there is no run 'x'."})
+        );
     }
 }

@@ -14,7 +14,17 @@ const DEPTH_MAX: usize = 3;
 
 /// Keywords no host needs and some refuse.
 const DROPPED: [&str; 12] = [
-    "$schema", "$id", "$defs", "$ref", "$comment", "title", "format", "examples", "readOnly", "writeOnly", "propertyNames",
+    "$schema",
+    "$id",
+    "$defs",
+    "$ref",
+    "$comment",
+    "title",
+    "format",
+    "examples",
+    "readOnly",
+    "writeOnly",
+    "propertyNames",
     "contentEncoding",
 ];
 
@@ -30,7 +40,10 @@ pub fn input<T: JsonSchema>() -> Object {
 pub fn output<T: JsonSchema>() -> Object {
     let body = clean_root(generate::<T>(Direction::Output), DEPTH_MAX);
     let mut properties = Object::new();
-    properties.insert("ok".to_owned(), json!({ "type": "boolean", "description": "Whether the call did what it was asked." }));
+    properties.insert(
+        "ok".to_owned(),
+        json!({ "type": "boolean", "description": "Whether the call did what it was asked." }),
+    );
     let errors = json!({
         "code": { "type": "string", "description": "Stable error code; only when ok is false." },
         "error": { "type": "string", "description": "What went wrong." },

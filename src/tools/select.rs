@@ -121,10 +121,7 @@ mod tests {
         let both = Selection { tools: Some(list(&["workflow_list"])), ..verify.clone() };
         assert_eq!(names(&both), ["verify_run", "workflow_list"]);
         let looking = Selection { access: Access::ReadOnly, ..Selection::default() };
-        assert_eq!(
-            names(&looking),
-            ["workflow_evidence", "workflow_list", "workflow_status", "workflow_validate"]
-        );
+        assert_eq!(names(&looking), ["workflow_evidence", "workflow_list", "workflow_status", "workflow_validate"]);
         let configured = Selection { configured: Some(list(&["workflow_status"])), ..Selection::default() };
         assert_eq!(names(&configured), ["workflow_status"]);
         let flags = Selection { tools: Some(list(&["verify_run"])), ..configured };
@@ -138,11 +135,8 @@ mod tests {
         let later = Selection { toolsets: Some(list(&["council"])), ..Selection::default() };
         let error = later.apply().unwrap_err();
         assert!(error.message.contains("no tool is left") && error.message.contains("not available"), "{error}");
-        let writes = Selection {
-            tools: Some(list(&["workflow_start"])),
-            access: Access::ReadOnly,
-            ..Selection::default()
-        };
+        let writes =
+            Selection { tools: Some(list(&["workflow_start"])), access: Access::ReadOnly, ..Selection::default() };
         assert!(writes.apply().is_err());
     }
 }

@@ -55,11 +55,15 @@ fn next(view: &RunView) -> String {
     }
     match view.state {
         RunState::Completed | RunState::Failed => match (view.outcome, &view.evidence_id) {
-            (_, Some(evidence)) => format!("Call workflow_evidence {{\"runId\": \"{id}\", \"evidenceId\": \"{evidence}\"}} for the checks."),
+            (_, Some(evidence)) => format!(
+                "Call workflow_evidence {{\"runId\": \"{id}\", \"evidenceId\": \"{evidence}\"}} for the checks."
+            ),
             (Some(RunOutcome::Verified | RunOutcome::Refuted), None) => {
                 format!("Call workflow_evidence {{\"runId\": \"{id}\"}} for the checks.")
             }
-            (Some(RunOutcome::Unverified) | None, None) => "Nothing independent checked the work; call verify_run to do so.".to_owned(),
+            (Some(RunOutcome::Unverified) | None, None) => {
+                "Nothing independent checked the work; call verify_run to do so.".to_owned()
+            }
         },
         RunState::Cancelled => "It stays cancelled; call workflow_start for a new run.".to_owned(),
         RunState::Pending | RunState::Running | RunState::AwaitingHuman | RunState::Verifying => {
@@ -106,7 +110,11 @@ pub fn fit_run(map: &mut Map<String, Value>) {
             shortened = true;
         }
         if shortened {
-            cut.push(if field == "nodes" { "later nodes: read clawo://run/{id}" } else { "later votes: read clawo://run/{id}" });
+            cut.push(if field == "nodes" {
+                "later nodes: read clawo://run/{id}"
+            } else {
+                "later votes: read clawo://run/{id}"
+            });
         }
     }
     if !cut.is_empty() {
@@ -138,8 +146,9 @@ mod tests {
     /// Kernel scenario 20: a status stays small whatever the agents wrote.
     #[test]
     fn a_status_fits_whatever_it_holds() {
-        let nodes: Vec<Value> =
-            (0..1000).map(|i| json!({ "id": format!("n{i}"), "output": "é".repeat(30_000), "error": "x".repeat(9000) })).collect();
+        let nodes: Vec<Value> = (0..1000)
+            .map(|i| json!({ "id": format!("n{i}"), "output": "é".repeat(30_000), "error": "x".repeat(9000) }))
+            .collect();
         let events: Vec<Value> = (0..500).map(|i| json!({ "seq": i, "event": { "text": "y".repeat(4000) } })).collect();
         let mut map = Map::new();
         map.insert("nodes".to_owned(), Value::Array(nodes));

@@ -129,7 +129,10 @@ impl Checks {
         if entries.get(&entry.label).is_some_and(|e| e.ended.borrow().is_none()) {
             return Err(Error::new(
                 Code::Busy,
-                format!("another check runs under the label '{}'; call verify_run with only that label, or choose another", entry.label),
+                format!(
+                    "another check runs under the label '{}'; call verify_run with only that label, or choose another",
+                    entry.label
+                ),
             ));
         }
         if entries.len() >= CHECKS_MAX {

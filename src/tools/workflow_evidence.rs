@@ -106,7 +106,10 @@ async fn page(
     offset: u64,
 ) -> Result<(String, Option<u64>), Error> {
     if !evidence.files.iter().any(|f| f == name) {
-        return Err(invalid("file", format!("'{}' is not a file of this bundle; use a name from files", super::args::shown(name))));
+        return Err(invalid(
+            "file",
+            format!("'{}' is not a file of this bundle; use a name from files", super::args::shown(name)),
+        ));
     }
     let bytes = kernel.evidence_file(run, &evidence.bundle.evidence_id, name).await?;
     let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
@@ -171,7 +174,11 @@ fn summary(evidence: &Evidence, run: &str) -> String {
         bundle.evidence_id
     );
     if let Some(first) = bundle.first_failure() {
-        text.push_str(&format!(" First failure: {}: {}.", first.id, super::outcome::head(first.detail.trim_end_matches('.'), 300)));
+        text.push_str(&format!(
+            " First failure: {}: {}.",
+            first.id,
+            super::outcome::head(first.detail.trim_end_matches('.'), 300)
+        ));
         if let Some(file) = first.artifacts.first().filter(|_| evidence.path.is_some()) {
             text.push_str(&format!(
                 " Whole output: workflow_evidence {{\"runId\": \"{run}\", \"evidenceId\": \"{}\", \"file\": \"{file}\"}}.",
@@ -228,5 +235,8 @@ fn fit(map: &mut Map<String, Value>) {
 
 /// The error for a label that has neither a running check nor evidence.
 pub(super) fn nothing_for(label: &str) -> Error {
-    Error::new(Code::NoEvidence, format!("no check runs for '{label}' and none is stored; give cwd and contract to run one"))
+    Error::new(
+        Code::NoEvidence,
+        format!("no check runs for '{label}' and none is stored; give cwd and contract to run one"),
+    )
 }

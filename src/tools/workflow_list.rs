@@ -62,11 +62,7 @@ async fn run(kernel: KernelHandle, args: Args, _context: CallContext) -> Outcome
     if page.next_cursor.is_some() {
         text.push_str(" More with cursor.");
     }
-    text.push_str(if page.runs.is_empty() {
-        " Next: workflow_start."
-    } else {
-        " Next: workflow_status with a runId."
-    });
+    text.push_str(if page.runs.is_empty() { " Next: workflow_start." } else { " Next: workflow_status with a runId." });
     let mut result = ToolResult::new(&page, text)?;
     if fits < limit && page.next_cursor.is_some() {
         result = result.with("truncated", Value::from(vec!["runs: the page was too long; go on with nextCursor"]));

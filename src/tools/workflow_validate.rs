@@ -31,7 +31,10 @@ async fn run(kernel: KernelHandle, args: StartArgs, context: CallContext) -> Out
     let list: Vec<String> = validation.errors.iter().take(10).map(ToString::to_string).collect();
     let text = if validation.ok {
         let forecast = validation.forecast.as_ref().map(|f| {
-            format!(" At most {} agent turns, {} agents at once, {} repair passes.", f.max_agent_turns, f.fanout_width, f.repair_passes)
+            format!(
+                " At most {} agent turns, {} agents at once, {} repair passes.",
+                f.max_agent_turns, f.fanout_width, f.repair_passes
+            )
         });
         format!(
             "Valid, {} warnings.{} Next: workflow_start with the same arguments.",
@@ -39,7 +42,11 @@ async fn run(kernel: KernelHandle, args: StartArgs, context: CallContext) -> Out
             forecast.unwrap_or_default()
         )
     } else {
-        format!("Not valid, {} problems: {}. Next: correct them and validate again.", validation.errors.len(), list.join("; "))
+        format!(
+            "Not valid, {} problems: {}. Next: correct them and validate again.",
+            validation.errors.len(),
+            list.join("; ")
+        )
     };
     let mut result = ToolResult::new(&validation, text)?;
     if wire_len(&result.structured) > RESULT_MAX {
