@@ -38,6 +38,8 @@ pub(super) enum Stream {
 #[derive(Debug)]
 struct Piece {
     stream: Stream,
+    /// Place in the order of arrival.
+    order: u64,
     bytes: Vec<u8>,
     /// Bytes at the front that are no longer part of it.
     from: usize,
@@ -49,16 +51,42 @@ impl Piece {
     }
 }
 
+/// The end of one stream.
+#[derive(Debug, Default)]
+struct Tail {
+    pieces: VecDeque<Piece>,
+    bytes: usize,
+    left_out: u64,
+    /// What was left out did not end with its line.
+    cut: bool,
+}
+
+impl Tail {
+    /// Drops at most `over` bytes of the oldest piece; a whole piece when that is 0.
+    fn drop_oldest(&mut self, over: usize) {
+        let Some(front) = self.pieces.front_mut() else { return };
+        let live = front.live();
+        let drop = if over == 0 { live.len() } else { over.min(live.len()) };
+        self.cut = drop.checked_sub(1).and_then(|last| live.get(last)).is_some_and(|b| *b != b'\n');
+        self.left_out = self.left_out.saturating_add(drop as u64);
+        self.bytes = self.bytes.saturating_sub(drop);
+        front.from = front.from.saturating_add(drop);
+        if front.live().is_empty() {
+            self.pieces.pop_front();
+        }
+    }
+}
+
 /// Bounded output of one program.
 #[derive(Debug, Default)]
 pub(super) struct Capture {
     head: Vec<Piece>,
     head_bytes: usize,
     head_full: bool,
-    tail: VecDeque<Piece>,
-    tail_bytes: usize,
-    left_out: [u64; 2],
-    total: u64,
+    out: Tail,
+    err: Tail,
+    order: u64,
+    last: Option<Stream>,
 }
 
 /// Output as text, secrets removed.
@@ -68,69 +96,75 @@ pub(super) struct Text {
     pub log: String,
     /// The last lines without marks, colours and control characters.
     pub tail: String,
-    /// Bytes printed in all.
-    pub total: u64,
 }
 
 impl Capture {
     /// Takes what a stream gave.
     pub(super) fn push(&mut self, stream: Stream, bytes: &[u8]) {
-        self.total = self.total.saturating_add(bytes.len() as u64);
+        let same = self.last.replace(stream) == Some(stream);
+        if !same {
+            self.order = self.order.saturating_add(1);
+        }
+        let order = self.order;
+        let piece = |bytes: &[u8]| Piece { stream, order, bytes: bytes.to_vec(), from: 0 };
         let room = if self.head_full { 0 } else { HEAD_MAX.saturating_sub(self.head_bytes) };
         let (first, rest) = bytes.split_at(room.min(bytes.len()));
         if !first.is_empty() {
             self.head_bytes = self.head_bytes.saturating_add(first.len());
             match self.head.last_mut() {
                 Some(last) if last.stream == stream => last.bytes.extend_from_slice(first),
-                Some(_) | None => self.head.push(Piece { stream, bytes: first.to_vec(), from: 0 }),
+                Some(_) | None => self.head.push(piece(first)),
             }
         }
         self.head_full |= self.head_bytes >= HEAD_MAX || self.head.len() >= PIECES_MAX;
         if rest.is_empty() {
             return;
         }
-        self.tail_bytes = self.tail_bytes.saturating_add(rest.len());
-        match self.tail.back_mut() {
-            Some(last) if last.stream == stream && last.bytes.len() < HEAD_MAX => last.bytes.extend_from_slice(rest),
-            Some(_) | None => self.tail.push_back(Piece { stream, bytes: rest.to_vec(), from: 0 }),
+        let tail = match stream {
+            Stream::Out => &mut self.out,
+            Stream::Err => &mut self.err,
+        };
+        tail.bytes = tail.bytes.saturating_add(rest.len());
+        match tail.pieces.back_mut() {
+            Some(last) if last.order == order && last.bytes.len() < HEAD_MAX => last.bytes.extend_from_slice(rest),
+            Some(_) | None => tail.pieces.push_back(piece(rest)),
         }
         self.trim();
     }
 
-    /// Drops what is too old.
+    /// Drops what is too old, from the stream that holds more: a noisy one never pushes the other out.
     fn trim(&mut self) {
-        while self.tail_bytes > TAIL_MAX || self.tail.len() > PIECES_MAX {
-            let over = self.tail_bytes.saturating_sub(TAIL_MAX);
-            let Some(front) = self.tail.front_mut() else { return };
-            let live = front.live().len();
-            let slot = usize::from(front.stream == Stream::Err);
-            let drop = if over >= live || over == 0 { live } else { over };
-            if let Some(count) = self.left_out.get_mut(slot) {
-                *count = count.saturating_add(drop as u64);
-            }
-            self.tail_bytes = self.tail_bytes.saturating_sub(drop);
-            if drop == live {
-                self.tail.pop_front();
+        loop {
+            let over = self.out.bytes.saturating_add(self.err.bytes).saturating_sub(TAIL_MAX);
+            if over > 0 {
+                let larger = if self.out.bytes >= self.err.bytes { &mut self.out } else { &mut self.err };
+                larger.drop_oldest(over);
+            } else if self.out.pieces.len() > PIECES_MAX {
+                self.out.drop_oldest(0);
+            } else if self.err.pieces.len() > PIECES_MAX {
+                self.err.drop_oldest(0);
             } else {
-                front.from = front.from.saturating_add(drop);
+                return;
             }
         }
     }
 
     /// The text of it all. `intro` and `outro` are lines of ours around the log.
     pub(super) fn text(&self, redactor: &Redactor, intro: &str, outro: &str) -> Text {
-        let [out_gap, err_gap] = self.left_out;
-        let gap = |stream| match stream {
-            Stream::Out => out_gap > 0,
-            Stream::Err => err_gap > 0,
-        };
-        let mut dropped = out_gap.saturating_add(err_gap);
+        let mut tail: Vec<&Piece> = self.out.pieces.iter().chain(&self.err.pieces).collect();
+        tail.sort_by_key(|piece| piece.order);
+        let mut dropped = self.out.left_out.saturating_add(self.err.left_out);
         let (before, after) = if dropped == 0 {
-            (Lines::of(self.head.iter().chain(&self.tail)), None)
+            (Lines::of(self.head.iter().chain(tail)), None)
         } else {
-            let (mut before, mut after) = (Lines::of(&self.head), Lines::of(&self.tail));
-            for stream in [Stream::Out, Stream::Err].into_iter().filter(|s| gap(*s)) {
-                dropped = dropped.saturating_add(before.cut_end(stream)).saturating_add(after.cut_start(stream));
+            let (mut before, mut after) = (Lines::of(&self.head), Lines::of(tail));
+            for (stream, end) in [(Stream::Out, &self.out), (Stream::Err, &self.err)] {
+                if end.left_out > 0 {
+                    dropped = dropped.saturating_add(before.cut_end(stream));
+                }
+                if end.cut {
+                    dropped = dropped.saturating_add(after.cut_start(stream));
+                }
             }
             (before, Some(after))
         };
@@ -143,41 +177,50 @@ impl Capture {
             after.write(redactor, &mut log, &mut shown);
         }
         log.push_str(&format!("end| {}\n", redactor.text(outro)));
-        Text { log, tail: last_lines(&shown), total: self.total }
+        Text { log, tail: last_lines(&shown) }
     }
 }
 
 /// Whole lines in the order in which they were completed.
-struct Lines(Vec<(Stream, Vec<u8>)>);
+struct Lines {
+    lines: Vec<(Stream, Vec<u8>)>,
+    /// Streams whose last line has no end.
+    open: Vec<Stream>,
+}
 
 impl Lines {
     fn of<'a>(pieces: impl IntoIterator<Item = &'a Piece>) -> Self {
         let mut lines = Vec::new();
         let (mut out, mut err) = (Vec::new(), Vec::new());
         for piece in pieces {
-            let open = match piece.stream {
+            let line = match piece.stream {
                 Stream::Out => &mut out,
                 Stream::Err => &mut err,
             };
             for part in piece.live().split_inclusive(|b| *b == b'\n') {
-                open.extend_from_slice(part);
-                if open.last() == Some(&b'\n') {
-                    open.pop();
-                    lines.push((piece.stream, std::mem::take(open)));
+                line.extend_from_slice(part);
+                if line.last() == Some(&b'\n') {
+                    line.pop();
+                    lines.push((piece.stream, std::mem::take(line)));
                 }
             }
         }
-        for (stream, open) in [(Stream::Out, out), (Stream::Err, err)] {
-            if !open.is_empty() {
-                lines.push((stream, open));
+        let mut open = Vec::new();
+        for (stream, line) in [(Stream::Out, out), (Stream::Err, err)] {
+            if !line.is_empty() {
+                lines.push((stream, line));
+                open.push(stream);
             }
         }
-        Self(lines)
+        Self { lines, open }
     }
 
     /// Takes the cut word off the stream's last line; how many bytes that were.
     fn cut_end(&mut self, stream: Stream) -> u64 {
-        let Some((_, line)) = self.0.iter_mut().rev().find(|(s, _)| *s == stream) else { return 0 };
+        if !self.open.contains(&stream) {
+            return 0;
+        }
+        let Some((_, line)) = self.lines.iter_mut().rev().find(|(s, _)| *s == stream) else { return 0 };
         let word = line.iter().rev().take(CUT_WORD_MAX).position(u8::is_ascii_whitespace);
         let drop = word.unwrap_or(CUT_WORD_MAX).min(line.len());
         line.truncate(line.len().saturating_sub(drop));
@@ -186,7 +229,7 @@ impl Lines {
 
     /// Takes the cut word off the stream's first line; how many bytes that were.
     fn cut_start(&mut self, stream: Stream) -> u64 {
-        let Some((_, line)) = self.0.iter_mut().find(|(s, _)| *s == stream) else { return 0 };
+        let Some((_, line)) = self.lines.iter_mut().find(|(s, _)| *s == stream) else { return 0 };
         let word = line.iter().take(CUT_WORD_MAX).position(u8::is_ascii_whitespace);
         let mut drop = word.unwrap_or(CUT_WORD_MAX).min(line.len());
         // Not into the middle of a character.
@@ -200,7 +243,7 @@ impl Lines {
     /// Writes every line with its mark, and plain into `shown`.
     fn write(&self, redactor: &Redactor, log: &mut String, shown: &mut Vec<(Stream, String)>) {
         // Lines of one stream in a row are looked at together: a key may span several.
-        for block in self.0.chunk_by(|a, b| a.0 == b.0) {
+        for block in self.lines.chunk_by(|a, b| a.0 == b.0) {
             let joined: Vec<u8> = block.iter().map(|(_, l)| l.as_slice()).collect::<Vec<_>>().join(&b'\n');
             let Some((stream, _)) = block.first() else { continue };
             let mark = match stream {
@@ -307,7 +350,10 @@ mod tests {
         assert!(text.tail.ends_with("line number 99999\nends"), "{}", text.tail);
         assert_eq!(text.tail.lines().count(), SHOWN_LINES);
         capture.push(Stream::Err, "noise\n".repeat(2_000).as_bytes());
-        assert!(self::text(&capture).tail.contains("line number 99999\n…\nnoise"), "one stream never hides the other");
+        capture.push(Stream::Err, "noise\n".repeat(100_000).as_bytes());
+        let noisy = self::text(&capture);
+        assert!(noisy.tail.contains("line number 99999\n…\nnoise"), "one stream never hides the other");
+        assert!(noisy.log.contains("out| line number 99000\n"));
         assert!(!text.log.contains("number 50000\n"));
     }
 
@@ -338,8 +384,7 @@ mod tests {
             capture.push(Stream::Out, b"o");
             capture.push(Stream::Err, b"e");
         }
-        assert!(capture.head.len() <= PIECES_MAX && capture.tail.len() <= PIECES_MAX);
-        assert_eq!(capture.total, 400_000);
+        assert!(capture.head.len() <= PIECES_MAX && capture.out.pieces.len() <= PIECES_MAX);
         assert!(text(&capture).log.contains("bytes left out"));
     }
 }

@@ -94,13 +94,12 @@ impl<'a> Fields<'a> {
 
     /// An optional truth value.
     pub(super) fn flag(&self, found: &mut Findings, name: &str) -> Option<bool> {
-        match self.get(name)? {
-            Value::Bool(value) => Some(*value),
-            other => {
-                found.problem(self.at(name), format!("must be true or false, got {}", show(other)));
-                None
-            }
+        let value = self.get(name)?;
+        let flag = value.as_bool();
+        if flag.is_none() {
+            found.problem(self.at(name), format!("must be true or false, got {}", show(value)));
         }
+        flag
     }
 
     /// An optional whole number inside `range`.

@@ -33,6 +33,9 @@ const COUNT_MAX: u64 = u32::MAX as u64;
 /// The variables by which escaped processes are found again; a check must not take them over.
 const OWN_VARIABLES: [&str; 2] = [supervise::OWNER_VARIABLE, supervise::TREE_VARIABLE];
 
+/// Reads the fields of one type.
+type Reader = fn(&Fields<'_>, &mut Findings) -> Option<CheckSpec>;
+
 /// Reads the check described by `map`; `outer` are fields that belong to the entry around it.
 pub(super) fn read(
     map: &Map<String, Value>,
@@ -52,7 +55,7 @@ pub(super) fn read(
             return None;
         }
     };
-    let (names, reader): (&[&'static str], fn(&Fields<'_>, &mut Findings) -> Option<CheckSpec>) = match kind {
+    let (names, reader): (&[&'static str], Reader) = match kind {
         "command" => (&["cmd", "args", "cwd", "expectExit", "timeoutMs", "env", "envFrom"], command),
         "http" => (&["url", "expectStatus", "timeoutMs", "intervalMs", "expectBody"], http),
         "screenshot" => (&["url", "viewports", "browserBin", "timeoutMs"], screenshot),
