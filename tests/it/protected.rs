@@ -260,7 +260,7 @@ const CHEATS: &[Row] = &[
     cheat(&GO, "test script replaced", "scripts/run_tests.sh", MODIFIED, |t| put(t, "scripts/run_tests.sh", "true\n")),
     cheat(&GO, "end-to-end test", "e2e/login.go", MODIFIED, |t| put(t, "e2e/login.go", "package none\n")),
     cheat(&GO, "delete", "a_test.go", DELETED, |t| fs::remove_file(t.join("a_test.go")).unwrap()),
-    cheat(&MAKE, "target becomes true", "Makefile (modified: target test)", "", |t| {
+    cheat(&MAKE, "target becomes true", "Makefile (modified: target test", "", |t| {
         swap(t, "Makefile", "$(RUN) all", "true")
     }),
     cheat(&MAKE, "prerequisite dropped", "Makefile", MODIFIED, |t| swap(t, "Makefile", "build suite", "build")),

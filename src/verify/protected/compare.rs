@@ -5,12 +5,13 @@ use std::{collections::BTreeMap, path::Path};
 use super::{
     cargo_toml, makefile, package_json,
     patterns::{self, Config, classify},
+    record,
     snapshot::{self, Entry, PartKind, Role, SNAPSHOT_VERSION, Snapshot},
     walk::unescape,
 };
 use crate::{
     model::{CheckResult, Contract},
-    sys::{Fs, fs::Result},
+    sys::{Fs, Kind, fs::Result},
 };
 
 /// The check's id in a bundle.
@@ -58,7 +59,7 @@ pub fn compare(fs: &dyn Fs, top: &Path, contract: &Contract, start: &Snapshot) -
         );
         return Ok(result(false, detail, None));
     }
-    let now = snapshot::record(fs, top, &start.base, contract, Some(start))?;
+    let now = record::record(fs, top, &start.base, contract, Some(start))?;
     let mut changes = Changes::new();
     for (path, entry) in &start.files {
         if let Some(change) = judge(fs, top, path, entry, start, &now) {
@@ -87,13 +88,13 @@ fn judge(
 ) -> Option<(Change, String)> {
     let modified = |why: &str| Some((Change::Modified, why.to_owned()));
     let Some(is) = now.files.get(path) else {
-        return match (was, fs.metadata(&top.join(unescape(path)))) {
+        return match (was, stands(fs, top, path)) {
             // Nothing could be recorded of it, so nothing can be missed.
             (Entry::Unread { .. }, _) => None,
-            (_, Err(_)) => Some((Change::Deleted, "gone".into())),
-            (Entry::Parts { kind: PartKind::RustTests, .. }, Ok(_)) => modified("its inline tests are gone"),
-            (Entry::Parts { kind: PartKind::Make, .. }, Ok(_)) => modified("make no longer reads it"),
-            (_, Ok(_)) => modified("no longer what it was"),
+            (_, false) => Some((Change::Deleted, "gone".into())),
+            (Entry::Parts { kind: PartKind::RustTests, .. }, true) => modified("its inline tests are gone"),
+            (Entry::Parts { kind: PartKind::Make, .. }, true) => modified("make no longer reads it"),
+            (_, true) => modified("no longer what it was"),
         };
     };
     match (was, is) {
@@ -116,6 +117,18 @@ fn judge(
         (_, Entry::Link { .. }) => modified("it is a link now"),
         (_, Entry::File { .. } | Entry::Parts { .. }) => modified("no longer what it was"),
     }
+}
+
+/// Whether anything stands at `path` itself, not behind a link in place of one of its directories.
+fn stands(fs: &dyn Fs, top: &Path, path: &str) -> bool {
+    let mut dir = patterns::parent(path);
+    while !dir.is_empty() {
+        if !fs.metadata(&top.join(unescape(dir))).is_ok_and(|meta| meta.kind == Kind::Dir) {
+            return false;
+        }
+        dir = patterns::parent(dir);
+    }
+    fs.metadata(&top.join(unescape(path))).is_ok()
 }
 
 /// The name of a part without the hash that tells pieces of one name apart.
@@ -293,7 +306,7 @@ mod tests {
         let mut start = now.clone();
         snapshot::fold(&mut start, 4);
         assert_eq!(lost_marks(&start, &now), 0);
-        let mut changed = now.clone();
+        let mut changed = now;
         changed.files.remove("a/009_test.go");
         changed.files.extend(snapshot(6, "bb").files.split_off("a/005_test.go"));
         assert_eq!(lost_marks(&start, &changed), 2);

@@ -1,7 +1,10 @@
 //! What a make goal runs: the rules it reaches and the variables they use, as text. A tolerant reader, not
 //! make: nothing is evaluated but plain variable references, and a line that is not understood counts whole.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use super::{
     Parts, digest,
@@ -17,6 +20,10 @@ const MAX_FILES: usize = 64;
 const MAX_EXPANSIONS: usize = 8;
 /// Length to which a line may grow by expansion; beyond it stays as written.
 const MAX_LINE: usize = 64 * 1024;
+/// Length of all expanded text of one run; after that lines stay as written.
+const MAX_EXPANDED: usize = 8 << 20;
+/// Targets compared in one run. A makefile that takes more is protected whole.
+const MAX_COMPARED: usize = 20_000_000;
 /// Variables and special targets that change every recipe.
 const ALWAYS: &[&str] =
     &["SHELL", ".SHELLFLAGS", "MAKEFLAGS", "MAKEOVERRIDES", "VPATH", ".DEFAULT_GOAL", "MAKE", "GNUMAKEFLAGS"];
@@ -65,6 +72,8 @@ struct Makefile {
     /// Lines that are neither rule nor assignment.
     others: Vec<(String, String)>,
     read: BTreeSet<String>,
+    /// What is left of [`MAX_EXPANDED`].
+    expandable: Cell<usize>,
 }
 
 /// What `run` reaches; none when there is no makefile.
@@ -73,7 +82,7 @@ pub(super) fn reach(run: &MakeRun, read: Read<'_>) -> Option<Reached> {
         Some(name) => join(&run.dir, name)?,
         None => NAMES.iter().filter_map(|name| join(&run.dir, name)).find(|path| read(path).is_some())?,
     };
-    let mut makefile = Makefile { main: main.clone(), ..Makefile::default() };
+    let mut makefile = Makefile { main: main.clone(), expandable: Cell::new(MAX_EXPANDED), ..Makefile::default() };
     makefile.load(&main, &run.dir, read)?;
     Some(makefile.reached(run.goal.as_deref()))
 }
@@ -198,7 +207,9 @@ impl Makefile {
             let mut out = String::new();
             let mut rest = text.as_str();
             let mut changed = false;
-            while let Some((before, after)) = rest.split_once('$') {
+            while out.len() <= MAX_LINE
+                && let Some((before, after)) = rest.split_once('$')
+            {
                 out.push_str(before);
                 let name = reference(after);
                 match name.and_then(|name| self.values.get(name)) {
@@ -214,9 +225,11 @@ impl Makefile {
                 }
             }
             out.push_str(rest);
-            if !changed || out.len() > MAX_LINE {
+            let left = self.expandable.get();
+            if !changed || out.len() > MAX_LINE || out.len() > left {
                 break;
             }
+            self.expandable.set(left - out.len());
             text = out;
         }
         text
@@ -244,10 +257,20 @@ impl Makefile {
         };
         let mut seen: BTreeSet<String> = BTreeSet::new();
         let mut used = String::new();
+        let per_pass: usize = self.rules.iter().map(|rule| rule.targets.len() + 1).sum();
+        let mut passes = MAX_COMPARED / per_pass.max(1);
         while let Some(target) = wanted.pop() {
             if !seen.insert(target.clone()) {
                 continue;
             }
+            if passes == 0 {
+                for rule in &self.rules {
+                    add(&rule.file, "all rules".to_owned(), &rule.text);
+                    used.push_str(&rule.text);
+                }
+                break;
+            }
+            passes -= 1;
             let exact = self.rules.iter().any(|r| !r.recipe.is_empty() && r.targets.contains(&target));
             for rule in &self.rules {
                 let hit = rule.targets.contains(&target) || (!exact && rule.targets.iter().any(|t| fits(t, &target)));

@@ -15,6 +15,8 @@ mod makefile;
 mod package_json;
 mod patterns;
 mod pyproject;
+mod record;
+mod rust_lex;
 mod rust_tests;
 mod shell;
 mod snapshot;
@@ -23,9 +25,8 @@ mod walk;
 use std::{collections::BTreeMap, path::Path};
 
 pub use compare::compare;
-pub use snapshot::{Entry, More, PartKind, Role, SNAPSHOT_VERSION, Snapshot};
-
 pub use shell::{MakeRun, Reach};
+pub use snapshot::{Entry, More, PartKind, Role, SNAPSHOT_VERSION, Snapshot};
 
 use crate::{
     model::Contract,
@@ -36,6 +37,10 @@ use crate::{
 pub(crate) type Parts = BTreeMap<String, String>;
 
 /// Records the protected files of the repository at `top` for `contract`, whose checks run in `top` itself.
+/// Whether a contract asks for protection (`protect_tests`, a command check) is for the caller to look at.
+///
+/// # Errors
+/// As [`take_in`].
 pub fn take(fs: &dyn Fs, top: &Path, contract: &Contract) -> Result<Snapshot> {
     take_in(fs, top, top, contract)
 }
@@ -48,8 +53,8 @@ pub fn take(fs: &dyn Fs, top: &Path, contract: &Contract) -> Result<Snapshot> {
 /// # Errors
 /// The top cannot be listed, or the tree is beyond the bounds named in the message.
 pub fn take_in(fs: &dyn Fs, top: &Path, cwd: &Path, contract: &Contract) -> Result<Snapshot> {
-    let base = snapshot::relative_dir(fs, top, cwd);
-    snapshot::record(fs, top, &base, contract, None)
+    let base = record::relative_dir(fs, top, cwd);
+    record::record(fs, top, &base, contract, None)
 }
 
 /// SHA-256 of `bytes`, hex.

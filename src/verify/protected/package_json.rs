@@ -11,6 +11,9 @@ const KEYS: &[&str] = &["jest", "mocha", "ava", "vitest", "c8", "nyc"];
 /// Beginning of the name of a part that is a script.
 pub(super) const SCRIPT: &str = "scripts.";
 
+/// Scripts of one manifest, at most; one with more is no manifest a person or a tool writes.
+const MAX_SCRIPTS: usize = 10_000;
+
 /// What is read of a `package.json`.
 #[derive(Debug, Default)]
 pub(super) struct Manifest {
@@ -27,7 +30,7 @@ pub(super) enum Roots<'a> {
 }
 
 impl Manifest {
-    /// Reads a manifest; none when it is not a JSON object.
+    /// Reads a manifest; none when it is not a JSON object, or beyond all measure.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         let value: Value = serde_json::from_slice(bytes).ok()?;
@@ -43,31 +46,36 @@ impl Manifest {
             let text = text.as_str().map_or_else(|| text.to_string(), str::to_owned);
             manifest.scripts.insert(name.clone(), text);
         }
-        Some(manifest)
+        (manifest.scripts.len() <= MAX_SCRIPTS).then_some(manifest)
     }
 
     /// Names of the scripts that `names` (names and patterns from outside) and the test scripts reach.
     pub(super) fn reachable(&self, names: &BTreeSet<String>, roots: &Roots<'_>) -> BTreeSet<&str> {
-        let mut wanted: BTreeSet<String> = names.clone();
-        wanted.insert("test".to_owned());
+        let mut wanted: Vec<String> = names.iter().cloned().collect();
+        wanted.push("test".to_owned());
+        wanted.extend(self.scripts.keys().filter(|name| self.is_root(name, roots)).cloned());
+        let mut seen: BTreeSet<String> = BTreeSet::new();
         let mut reached = BTreeSet::new();
-        loop {
-            let before = reached.len();
-            for (name, text) in &self.scripts {
-                let hook = name.strip_prefix("pre").or_else(|| name.strip_prefix("post"));
-                let hit = self.is_root(name, roots)
-                    || wanted.iter().any(|pattern| matches(pattern, name))
-                    || hook.is_some_and(|of| reached.contains(of) || (of == "test" || self.is_root(of, roots)));
-                if hit && reached.insert(name.as_str()) {
+        while let Some(name) = wanted.pop() {
+            if !seen.insert(name.clone()) {
+                continue;
+            }
+            if name.contains('*') {
+                wanted.extend(self.scripts.keys().filter(|script| matches(&name, script)).cloned());
+                continue;
+            }
+            // A script runs with what stands before and after it; the hooks count before there is a script.
+            for candidate in [name.clone(), format!("pre{name}"), format!("post{name}")] {
+                if let Some((script, text)) = self.scripts.get_key_value(&candidate)
+                    && reached.insert(script.as_str())
+                {
                     let mut inside = Reach::default();
                     inside.add_text(text, "");
                     wanted.extend(inside.scripts);
                 }
             }
-            if reached.len() == before {
-                return reached;
-            }
         }
+        reached
     }
 
     fn is_root(&self, name: &str, roots: &Roots<'_>) -> bool {

@@ -1,9 +1,12 @@
-//! Inline tests of a Rust source as token text: white space and comments do not count. A tolerant lexer, not
-//! a parser: source that does not compile is read as far as it goes, and nothing is resolved or expanded.
+//! Inline tests of a Rust source as token text: white space and comments do not count. No parser:
+//! source that does not compile is read as far as it goes, and nothing is resolved or expanded.
 
 use sha2::{Digest, Sha256};
 
-use super::{Parts, hex};
+use super::{
+    Parts, digest, hex,
+    rust_lex::{Sort, Token, group_ends, lex},
+};
 
 /// What a source holds of tests.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -28,23 +31,14 @@ pub(super) fn scan(source: &[u8]) -> Found {
     if !contains(source, b"test") {
         return Found::default();
     }
-    Scanner { tokens: lex(source), at: 0, open: Vec::new(), found: Found::default() }.run()
+    let tokens = lex(source);
+    let ends = group_ends(&tokens);
+    Scanner { tokens, ends, at: 0, open: Vec::new(), found: Found::default() }.run()
 }
 
 fn contains(haystack: &[u8], needle: &[u8]) -> bool {
     haystack.windows(needle.len()).any(|w| w == needle)
 }
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sort {
-    Word,
-    Literal,
-    Open,
-    Close,
-    Punct,
-}
-
-type Token<'a> = (Sort, &'a [u8]);
 
 /// What is pending before an item: where its attributes begin and what they say.
 #[derive(Debug, Default)]
@@ -58,6 +52,7 @@ struct Pending {
 
 struct Scanner<'a> {
     tokens: Vec<Token<'a>>,
+    ends: Vec<usize>,
     at: usize,
     /// Enclosing groups, outermost first: `mod name`, `name!`, or `{}` for any other.
     open: Vec<String>,
@@ -79,20 +74,7 @@ impl<'a> Scanner<'a> {
 
     /// Index just past the group that opens at `at`, or the end.
     fn past_group(&self, at: usize) -> usize {
-        let mut depth = 0_usize;
-        for (i, (sort, _)) in self.tokens.iter().enumerate().skip(at) {
-            match sort {
-                Sort::Open => depth += 1,
-                Sort::Close => {
-                    depth = depth.saturating_sub(1);
-                    if depth == 0 {
-                        return i + 1;
-                    }
-                }
-                Sort::Word | Sort::Literal | Sort::Punct => {}
-            }
-        }
-        self.tokens.len()
+        self.ends.get(at).copied().unwrap_or(self.tokens.len())
     }
 
     fn run(mut self) -> Found {
@@ -184,11 +166,8 @@ impl<'a> Scanner<'a> {
                 self.keep(&format!("mod {name}"), start, end);
                 self.at = end;
             } else {
-                let cfgs = if pending.cfgs.is_empty() {
-                    String::new()
-                } else {
-                    format!(" {}", short(&hash_of(&pending.cfgs)))
-                };
+                let cfgs =
+                    if pending.cfgs.is_empty() { String::new() } else { format!(" {}", short(&digest(&pending.cfgs))) };
                 self.open.push(format!("mod {name}{cfgs}"));
                 self.at = open + 1;
             }
@@ -274,141 +253,12 @@ impl<'a> Scanner<'a> {
     }
 }
 
-fn hash_of(bytes: &[u8]) -> String {
-    super::digest(bytes)
-}
-
 fn short(hash: &str) -> &str {
     hash.get(..12).unwrap_or(hash)
 }
 
 fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// Splits source into tokens, leaving out white space and comments.
-fn lex(source: &[u8]) -> Vec<Token<'_>> {
-    let mut tokens = Vec::new();
-    let mut rest = source.strip_prefix(b"\xef\xbb\xbf").unwrap_or(source);
-    while let Some(&first) = rest.first() {
-        if first.is_ascii_whitespace() {
-            rest = rest.get(1..).unwrap_or_default();
-            continue;
-        }
-        if let Some(len) = comment(rest) {
-            rest = rest.get(len..).unwrap_or_default();
-            continue;
-        }
-        let (sort, len) = token(rest, first);
-        let len = len.clamp(1, rest.len());
-        let (text, after) = rest.split_at(len);
-        tokens.push((sort, text));
-        rest = after;
-    }
-    tokens
-}
-
-/// Length of the comment at the start of `rest`.
-fn comment(rest: &[u8]) -> Option<usize> {
-    if rest.starts_with(b"//") {
-        return Some(rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len()));
-    }
-    if !rest.starts_with(b"/*") {
-        return None;
-    }
-    let mut depth = 0_usize;
-    let mut at = 0;
-    while at < rest.len() {
-        match rest.get(at..at + 2) {
-            Some(b"/*") => {
-                depth += 1;
-                at += 2;
-            }
-            Some(b"*/") => {
-                depth -= 1;
-                at += 2;
-                if depth == 0 {
-                    return Some(at);
-                }
-            }
-            _ => at += 1,
-        }
-    }
-    Some(rest.len())
-}
-
-fn token(rest: &[u8], first: u8) -> (Sort, usize) {
-    match first {
-        b'(' | b'[' | b'{' => (Sort::Open, 1),
-        b')' | b']' | b'}' => (Sort::Close, 1),
-        b'"' => (Sort::Literal, quoted(rest, 1, b'"')),
-        b'\'' => quote(rest),
-        b if is_word(b) => word(rest),
-        _ => (Sort::Punct, 1),
-    }
-}
-
-fn is_word(b: u8) -> bool {
-    b.is_ascii_alphanumeric() || b == b'_' || b >= 0x80
-}
-
-fn word_len(rest: &[u8]) -> usize {
-    rest.iter().position(|b| !is_word(*b)).unwrap_or(rest.len())
-}
-
-/// A word, or the literal that a prefix such as `r#"`, `b"` or `c"` begins.
-fn word(rest: &[u8]) -> (Sort, usize) {
-    let len = word_len(rest);
-    let prefix = rest.get(..len).unwrap_or_default();
-    let after = rest.get(len..).unwrap_or_default();
-    match prefix {
-        b"b" | b"c" if after.first() == Some(&b'"') => (Sort::Literal, quoted(rest, len + 1, b'"')),
-        b"b" if after.first() == Some(&b'\'') => (Sort::Literal, quoted(rest, len + 1, b'\'')),
-        b"r" | b"br" | b"cr" => {
-            let hashes = after.iter().take_while(|b| **b == b'#').count();
-            if after.get(hashes) == Some(&b'"') {
-                let mut close = vec![b'"'];
-                close.resize(hashes + 1, b'#');
-                let start = len + hashes + 1;
-                let body = rest.get(start..).unwrap_or_default();
-                let end = body.windows(close.len()).position(|w| w == close);
-                return (Sort::Literal, end.map_or(rest.len(), |e| start + e + close.len()));
-            }
-            if prefix == b"r" && hashes == 1 {
-                let name = word_len(after.get(1..).unwrap_or_default());
-                return (Sort::Word, len + 1 + name);
-            }
-            (Sort::Word, len)
-        }
-        _ => (Sort::Word, len),
-    }
-}
-
-/// Length of a literal whose body starts at `from`, escapes respected.
-fn quoted(rest: &[u8], from: usize, close: u8) -> usize {
-    let mut at = from;
-    while let Some(b) = rest.get(at) {
-        match *b {
-            b'\\' => at += 2,
-            b if b == close => return at + 1,
-            _ => at += 1,
-        }
-    }
-    rest.len()
-}
-
-/// A character literal, or a lifetime.
-fn quote(rest: &[u8]) -> (Sort, usize) {
-    let body = rest.get(1..).unwrap_or_default();
-    match body.first() {
-        Some(b'\\') => (Sort::Literal, quoted(rest, 1, b'\'')),
-        Some(b) if is_word(*b) => {
-            let len = word_len(body);
-            if body.get(len) == Some(&b'\'') { (Sort::Literal, len + 2) } else { (Sort::Word, len + 1) }
-        }
-        Some(_) if body.get(1) == Some(&b'\'') => (Sort::Literal, 3),
-        _ => (Sort::Punct, 1),
-    }
 }
 
 #[cfg(test)]

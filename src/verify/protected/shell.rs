@@ -13,7 +13,11 @@ use super::walk::escape;
 const MAX_NAMES: usize = 4_096;
 /// Command lines inside quoted words are read this deep (`sh -c "npm run 'a b'"`).
 const MAX_NESTING: usize = 4;
-/// Bytes read of one command line.
+/// Calls of make kept, at most: each one reads a makefile.
+const MAX_MAKE: usize = 256;
+/// Words read of one simple command.
+const MAX_WORDS: usize = 2_048;
+/// Characters read of one command line.
 const MAX_TEXT: usize = 64 * 1024;
 
 /// What the checks of a contract run, directly or through scripts and makefiles.
@@ -171,7 +175,7 @@ impl Reach {
             goals.push(None);
         }
         for goal in goals {
-            if self.make.len() < MAX_NAMES {
+            if self.make.len() < MAX_MAKE {
                 self.make.insert(MakeRun { dir: dir.clone(), file: file.clone(), goal });
             }
         }
@@ -244,7 +248,10 @@ pub(super) fn commands(text: &str) -> Vec<Vec<String>> {
     }
     words.extend(word);
     all.push(words);
-    all.retain(|words| !words.is_empty());
+    all.retain_mut(|words| {
+        words.truncate(MAX_WORDS);
+        !words.is_empty()
+    });
     all
 }
 
