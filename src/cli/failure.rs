@@ -25,7 +25,7 @@ pub(crate) struct Failure {
     /// What to do; the code's own hint when absent.
     pub(crate) hint: Option<String>,
     /// More, for programs.
-    pub(crate) details: Option<Value>,
+    pub(crate) details: Option<Box<Value>>,
 }
 
 impl Failure {
@@ -62,7 +62,7 @@ impl Failure {
             "code": self.code.as_str(),
         });
         if let (Some(details), Some(object)) = (&self.details, document.as_object_mut()) {
-            object.insert("details".to_owned(), details.clone());
+            object.insert("details".to_owned(), details.as_ref().clone());
         }
         document
     }
@@ -70,7 +70,7 @@ impl Failure {
 
 impl From<kernel::Error> for Failure {
     fn from(e: kernel::Error) -> Self {
-        Self { code: e.code, message: e.message, hint: None, details: e.details }
+        Self { code: e.code, message: e.message, hint: None, details: e.details.map(Box::new) }
     }
 }
 

@@ -14,6 +14,7 @@ use super::{
     wait,
 };
 use crate::{
+    app::Mode,
     kernel::{Source, StartRequest},
     model::Code,
 };
@@ -87,7 +88,7 @@ pub(crate) fn template(
 /// Starts a run in this process and follows it to its end.
 pub(crate) fn run_here(context: &Context, request: StartRequest, wait: &WaitArgs) -> Outcome {
     wait.here(context, "starting a run")?;
-    context.with_app(async |app| {
+    context.with_app(Mode::Command, async |app| {
         let started = app.kernel.start(request).await?;
         for warning in &started.warnings {
             context.out.note(format!("warning: {warning}"));
