@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, ffi::OsString};
 
 use super::{
-    Change, ChangeKind, ChangeSet, Error, Repo, Result, cli, hidden,
+    Change, ChangeKind, ChangeSet, Error, Repo, Result, cli,
     scan::Bytes,
     scratch::{Built, Objects, Scratch, Untracked},
     snapshot::LARGE,
@@ -46,15 +46,20 @@ struct Sides {
     /// State of what trees cannot hold, then and now.
     then: Option<State>,
     now: State,
+    /// Ignore rules outside the tree, then and now.
+    private_then: Vec<u8>,
+    private_now: Vec<u8>,
 }
 
 impl Repo {
     /// What differs from the baseline: diff from its commit to the working tree, commits made meanwhile
     /// included, plus untracked files, minus what differed in the same way when the baseline was taken.
     pub async fn changes(&self, base: &Baseline) -> Result<ChangeSet> {
-        let sides = self.sides(base).await?;
-        let call = self.compare(&sides).max_stdout(MAX_LIST).args(["--raw", "--numstat", "-z"]);
-        let mut found = Found::parse(&call.args([&sides.from, &sides.built.tree]).run().await?)?;
+        let mut sides = self.sides(base).await?;
+        let mut found = self.list(&sides).await?;
+        if (found.has_rules() || sides.private_then != sides.private_now) && self.unhide(&mut sides).await? {
+            found = self.list(&sides).await?;
+        }
         match &sides.then {
             Some(then) => {
                 for path in then.submodules_changed(&sides.now)? {
@@ -85,7 +90,12 @@ impl Repo {
     /// The same difference as a patch git can apply to the baseline, created and binary files included.
     /// Untracked files over 50 MiB and uncommitted work inside submodules are not in it.
     pub async fn patch(&self, base: &Baseline) -> Result<Vec<u8>> {
-        let sides = self.sides(base).await?;
+        let mut sides = self.sides(base).await?;
+        let call = self.compare(&sides).max_stdout(MAX_LIST).args(["--name-only", "-z"]);
+        let rules = call.args([&sides.from, &sides.built.tree, "--", ":(top,glob)**/.gitignore"]).run().await?;
+        if !rules.is_empty() || sides.private_then != sides.private_now {
+            self.unhide(&mut sides).await?;
+        }
         let call = self.compare(&sides).max_stdout(MAX_PATCH).args(["--patch", "--binary", "--unified=3"]);
         let call = call.args(["--submodule=short", "--src-prefix=a/", "--dst-prefix=b/"]);
         call.args([&sides.from, &sides.built.tree]).run().await
@@ -101,11 +111,12 @@ impl Repo {
             None => None,
         };
         let scratch = Scratch::new(self, Objects::Drop).await?;
-        let mut built = match (&commit, &snapshot) {
+        let built = match (&commit, &snapshot) {
             // Nothing to count from: what is untracked is all that can be known to be new.
             (None, None) => self.build_untracked(&scratch).await?,
             (_, Some(_)) | (Some(_), _) => self.build(&scratch, Untracked::UpTo(LARGE)).await?,
         };
+        built.scan.must_be_whole(&self.top)?;
         let then = match &snapshot {
             Some(snapshot) => Some(State::of(&self.commit_object(snapshot).await?)?),
             None => None,
@@ -114,21 +125,32 @@ impl Repo {
             Some(_) => self.state(&built.scan, &built.large).await?,
             None => State::empty(),
         };
-        let counted = commit.is_some() || snapshot.is_some();
+        let private_now = self.private_rules().await?;
+        let private_then = match &then {
+            Some(then) => then.exclude()?,
+            None => private_now.clone(),
+        };
         let from = snapshot.or(commit).unwrap_or_else(|| empty_tree(&built.tree).to_owned());
-        if counted {
-            let rules = match &then {
-                Some(_) => now.exclude()?,
-                None => self.private_rules().await?,
-            };
-            let (then, now) = hidden::private(then.as_ref(), rules)?;
-            let private = hidden::Private { then: &then, now: &now };
-            let found = self.hidden(&scratch, &from, &built.tree, private).await?;
-            if !found.is_empty() {
-                self.add(&scratch, &mut built, &found).await?;
-            }
+        Ok(Sides { scratch, from, built, then, now, private_then, private_now })
+    }
+
+    /// Adds files that only new ignore rules keep out of sight; whether there were any.
+    async fn unhide(&self, sides: &mut Sides) -> Result<bool> {
+        if sides.from == empty_tree(&sides.from) {
+            // Nothing to count from, so no rules of the time either.
+            return Ok(false);
         }
-        Ok(Sides { scratch, from, built, then, now })
+        let found = self.hidden(&sides.scratch, &sides.from, &sides.private_then).await?;
+        if found.is_empty() {
+            return Ok(false);
+        }
+        self.add(&sides.scratch, &mut sides.built, &found).await?;
+        Ok(true)
+    }
+
+    async fn list(&self, sides: &Sides) -> Result<Found> {
+        let call = self.compare(sides).max_stdout(MAX_LIST).args(["--raw", "--numstat", "-z"]);
+        Found::parse(&call.args([&sides.from, &sides.built.tree]).run().await?)
     }
 
     fn compare(&self, sides: &Sides) -> cli::Call {
@@ -141,7 +163,12 @@ impl Repo {
     async fn dirty_submodules(&self, built: &Built) -> Result<Vec<Bytes>> {
         let mut dirty = Vec::new();
         for entry in built.scan.tracked.iter().filter(|entry| entry.mode == super::scan::GITLINK) {
-            let Some(inner) = self.submodule(&entry.path).await? else { continue };
+            let Some(inner) = self.submodule(&entry.path).await? else {
+                if self.submodule_digest(&entry.path).await?.is_some() {
+                    dirty.push(entry.path.clone());
+                }
+                continue;
+            };
             let call = self.git.call(&inner.top, "read a submodule's status");
             let call = call.args(["status", "--porcelain", "-z", "--untracked-files=all", "--ignore-submodules=none"]);
             if !call.run().await?.is_empty() {
@@ -211,6 +238,12 @@ impl Found {
             }
         }
         Ok(found)
+    }
+
+    /// Whether ignore rules are among what changed.
+    fn has_rules(&self) -> bool {
+        let rules = |path: &Bytes| path == b".gitignore" || path.ends_with(b"/.gitignore");
+        self.changes.iter().any(|(path, (old, _))| rules(path) || old.as_ref().is_some_and(rules))
     }
 
     /// Adds what the trees did not show; counts as a binary file.

@@ -39,6 +39,11 @@ const CONFIG: &[&str] = &[
     "maintenance.auto=false",
 ];
 
+/// Settings that send objects to disk without waiting for its cache; [`SYNCED`] afterwards waits for all.
+pub(super) const SENT: [&str; 4] = ["-c", "core.fsync=objects", "-c", "core.fsyncMethod=writeout-only"];
+/// Settings with which a ref, and what was sent before it, is on disk when the call ends.
+pub(super) const SYNCED: [&str; 4] = ["-c", "core.fsync=reference", "-c", "core.fsyncMethod=fsync"];
+
 /// Variables a caller's shell or an outer git may have left that point a call elsewhere.
 const CLEARED: &[&str] = &[
     "GIT_DIR",

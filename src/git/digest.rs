@@ -3,7 +3,7 @@
 //! Files are read and hashed as they lie there. git is asked only which paths there are, so that neither
 //! attributes, filters, index flags nor diff settings can make two different trees look the same.
 
-use std::{collections::BTreeMap, path::PathBuf, pin::Pin};
+use std::{collections::BTreeMap, path::Path, pin::Pin};
 
 use sha2::{Digest as _, Sha256};
 
@@ -38,6 +38,7 @@ impl Repo {
         Box::pin(async move {
             let head = self.head().await?;
             let scan = self.scan(&[]).await?;
+            scan.must_be_whole(&self.top)?;
             let below = |path: &[u8]| if prefix.is_empty() { path.to_vec() } else { scan::join(&prefix, path) };
             paths.files.extend(scan.others.iter().map(|path| below(path)));
             // A tracked file that was taken out of the index and ignored is still a difference to HEAD.
@@ -73,6 +74,21 @@ impl Repo {
         })
     }
 
+    /// Digest of the submodule `path` as it lies there; `None` when it holds nothing.
+    pub(super) async fn submodule_digest(&self, path: &[u8]) -> Result<Option<String>> {
+        if let Some(inner) = self.submodule(path).await? {
+            // Boxed: a submodule's digest may itself follow submodules.
+            return Ok(Some(Box::pin(inner.digest()).await?));
+        }
+        // No repository there, which is no reason not to look for files.
+        let files = scan::walk_async(self.git.fs.clone(), self.top.clone(), path.to_vec()).await?;
+        if files.is_empty() {
+            return Ok(None);
+        }
+        let (fs, top, paths) = (self.git.fs.clone(), self.top.clone(), Paths { heads: BTreeMap::new(), files });
+        scan::blocking("digest a submodule", move || paths.hash(&*fs, &top)).await.map(Some)
+    }
+
     /// The repository checked out at the submodule `path`; `None` when there is none.
     pub(super) async fn submodule(&self, path: &[u8]) -> Result<Option<Repo>> {
         let (fs, top, dir) = (self.git.fs.clone(), self.top.clone(), path.to_vec());
@@ -97,7 +113,7 @@ struct Paths {
 }
 
 impl Paths {
-    fn hash(mut self, fs: &dyn Fs, top: &std::path::Path) -> Result<String> {
+    fn hash(mut self, fs: &dyn Fs, top: &Path) -> Result<String> {
         self.files.sort();
         self.files.dedup();
         let mut whole = Sha256::new();
@@ -116,7 +132,7 @@ impl Paths {
             let on_disk = top.join(scan::as_path(path));
             // What is absent needs no word: HEAD is in the digest, so a path that is missing is missed.
             let Some((kind, content)) = (match parents.are_real(fs, top, path)? {
-                true => entry(fs, on_disk)?,
+                true => entry(fs, &on_disk)?,
                 false => None,
             }) else {
                 continue;
@@ -130,13 +146,13 @@ impl Paths {
 }
 
 /// Kind and content of one path, `None` where neither a file nor a link is; a file's content is its hash.
-fn entry(fs: &dyn Fs, path: PathBuf) -> std::result::Result<Option<(&'static str, Vec<u8>)>, FsError> {
+fn entry(fs: &dyn Fs, path: &Path) -> std::result::Result<Option<(&'static str, Vec<u8>)>, FsError> {
     let read = || {
-        let meta = fs.metadata(&path)?;
+        let meta = fs.metadata(path)?;
         Ok(match meta.kind {
-            Kind::File if meta.mode & 0o100 != 0 => Some(("executable", file_hash(fs, &path)?)),
-            Kind::File => Some(("file", file_hash(fs, &path)?)),
-            Kind::Symlink => Some(("link", fs.read_link(&path)?.into_os_string().into_encoded_bytes())),
+            Kind::File if meta.mode & 0o100 != 0 => Some(("executable", file_hash(fs, path)?)),
+            Kind::File => Some(("file", file_hash(fs, path)?)),
+            Kind::Symlink => Some(("link", fs.read_link(path)?.into_os_string().into_encoded_bytes())),
             // A directory's files are listed for themselves.
             Kind::Dir | Kind::Other => None,
         })
@@ -148,7 +164,7 @@ fn entry(fs: &dyn Fs, path: PathBuf) -> std::result::Result<Option<(&'static str
 }
 
 /// SHA-256 of a file's bytes, read in pieces.
-pub(super) fn file_hash(fs: &dyn Fs, path: &std::path::Path) -> std::result::Result<Vec<u8>, FsError> {
+pub(super) fn file_hash(fs: &dyn Fs, path: &Path) -> std::result::Result<Vec<u8>, FsError> {
     let (mut hash, mut offset) = (Sha256::new(), 0_u64);
     loop {
         let bytes = fs.read_range(path, offset, CHUNK)?;

@@ -10,7 +10,6 @@ use super::{
     Repo, Result, cli,
     scan::{self, Bytes},
     scratch::Scratch,
-    state::State,
 };
 use crate::sys::fs;
 
@@ -22,18 +21,7 @@ const RULES: &[u8] = b".gitignore";
 
 impl Repo {
     /// Untracked files that are ignored in the working tree and were not at the baseline.
-    pub(super) async fn hidden(
-        &self,
-        scratch: &Scratch,
-        from: &str,
-        tree: &str,
-        private: Private<'_>,
-    ) -> Result<Vec<Bytes>> {
-        let changed = self.git.call(&self.top, WHAT).envs(scratch.env()).args(["diff-tree", "-r", "-z", "--name-only"]);
-        let changed = changed.args([from, tree, "--", ":(top,glob)**/.gitignore"]).run().await?;
-        if changed.is_empty() && private.then == private.now {
-            return Ok(Vec::new());
-        }
+    pub(super) async fn hidden(&self, scratch: &Scratch, from: &str, private: &[u8]) -> Result<Vec<Bytes>> {
         let call = self.git.call(&self.top, WHAT).envs(scratch.env()).max_stdout(MAX_LIST);
         let listed = call.args(["ls-files", "-z", "--others", "--ignored", "--exclude-standard"]).run().await?;
         let mut ignored = BTreeSet::new();
@@ -48,7 +36,7 @@ impl Repo {
         if ignored.is_empty() {
             return Ok(Vec::new());
         }
-        for path in self.ignored_by(scratch, from, private.then, &ignored).await? {
+        for path in self.ignored_by(scratch, from, private, &ignored).await? {
             ignored.remove(&path);
         }
         Ok(ignored.into_iter().collect())
@@ -134,22 +122,4 @@ impl Repo {
         })
         .await
     }
-}
-
-/// Private ignore rules then and now.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Private<'a> {
-    /// At the baseline.
-    pub(super) then: &'a [u8],
-    /// In force.
-    pub(super) now: &'a [u8],
-}
-
-/// The private rules of both states; a baseline that does not say has the ones of today.
-pub(super) fn private(then: Option<&State>, now: Vec<u8>) -> Result<(Vec<u8>, Vec<u8>)> {
-    let then = match then {
-        Some(then) => then.exclude()?,
-        None => now.clone(),
-    };
-    Ok((then, now))
 }

@@ -17,6 +17,8 @@ use super::{
 };
 use crate::sys::{Fs, FsError, Kind, fs, ids};
 
+/// Where git writes objects.
+const OBJECTS: &str = "GIT_OBJECT_DIRECTORY";
 /// Start of a scratch folder's name.
 const NAME: &str = "clawo-tmp-";
 /// Scratch folders this much older than a new one were left by a process that died: a day, far longer
@@ -75,7 +77,7 @@ impl Scratch {
             if objects == Objects::Drop {
                 let store = dir.join("objects");
                 fs.create_dir(&store)?;
-                env.push(("GIT_OBJECT_DIRECTORY", store.into_os_string()));
+                env.push((OBJECTS, store.into_os_string()));
                 env.push(("GIT_ALTERNATE_OBJECT_DIRECTORIES", quoted(&common.join("objects"))));
             }
             let scratch = Self { fs, dir, env };
@@ -154,7 +156,7 @@ impl Repo {
         }
         self.index_call(env, &["--force-remove"], &plan.removed).await?;
         self.index_call(env, &["--add", "--remove", "--replace"], &plan.changed).await?;
-        let call = self.git.call(&self.top, "write a tree").envs(env);
+        let call = self.git.call(&self.top, "write a tree").envs(env).args(sent(env));
         let tree = call.args(["write-tree", "--missing-ok"]).word().await?;
         Ok(Built { tree, scan: plan.scan, large: plan.large })
     }
@@ -179,8 +181,8 @@ impl Repo {
             return Ok(());
         }
         let stdin = paths.iter().flat_map(|path| path.iter().copied().chain([0])).collect();
-        let call = self.git.call(&self.top, "read the working tree").envs(env).arg("update-index");
-        call.args(flags).args(["-z", "--stdin"]).stdin(stdin).run().await.map(drop)
+        let call = self.git.call(&self.top, "read the working tree").envs(env);
+        call.args(sent(env)).arg("update-index").args(flags).args(["-z", "--stdin"]).stdin(stdin).run().await.map(drop)
     }
 
     async fn copy_index(&self, scratch: &Scratch) -> Result<Age> {
@@ -205,13 +207,10 @@ impl Repo {
         if let Some(time) = copied.await? {
             return Ok(Age::Copied { second: time.div_euclid(SECOND_NS) });
         }
-        match self.head().await? {
-            // No index at all though there are commits: what is tracked is what HEAD holds.
-            Some(head) => {
-                let call = self.git.call(&self.top, "read HEAD's files").envs(scratch.env());
-                call.args(["read-tree", &head]).run().await.map(drop)?;
-            }
-            None => {}
+        // No index at all though there are commits: what is tracked is what HEAD holds.
+        if let Some(head) = self.head().await? {
+            let call = self.git.call(&self.top, "read HEAD's files").envs(scratch.env());
+            call.args(["read-tree", &head]).run().await?;
         }
         Ok(Age::Own)
     }
@@ -326,6 +325,14 @@ struct Plan {
     removed: Vec<Bytes>,
     changed: Vec<Bytes>,
     large: Vec<Bytes>,
+}
+
+/// Objects that go into the repository go to disk, those that go away are not.
+fn sent(env: &[(&'static str, OsString)]) -> &'static [&'static str] {
+    match env.iter().any(|(name, _)| *name == OBJECTS) {
+        true => &[],
+        false => &cli::SENT,
+    }
 }
 
 /// A path in a list that separates with `:` and takes C quoting.

@@ -24,18 +24,13 @@ impl Repo {
             let scratch = Scratch::new(self, Objects::Keep).await?;
             self.build(&scratch, Untracked::UpTo(LARGE)).await?
         };
+        if !built.scan.unseen.is_empty() {
+            // Better all the rest than nothing.
+            tracing::warn!(repo = %self.top.display(), said = %built.scan.unseen, "a snapshot is not whole");
+        }
         let state = self.state(&built.scan, &built.large).await?;
         let wanted = Wanted { refname: refname.into(), tree: built.tree.clone(), head, message: state.below(message)? };
-        let commit = match self
-            .library({
-                let wanted = wanted.clone();
-                move |repo| wanted.store(repo)
-            })
-            .await
-        {
-            Some(commit) => commit,
-            None => self.store(&wanted).await?,
-        };
+        let commit = self.store(&wanted).await?;
         let skipped = built.large.iter().map(|path: &Bytes| String::from_utf8_lossy(path).into_owned()).collect();
         Ok(Snapshot { commit, tree: built.tree, skipped })
     }
@@ -65,14 +60,14 @@ impl Repo {
         Err(Error::Failed { what, repo: self.top.clone(), stderr })
     }
 
-    /// What [`Wanted::store`] does, with the program.
+    /// Makes the commit and points the ref at it. With the program, since libgit2 syncs neither to disk
+    /// and a snapshot is there for the case that the machine goes down.
     async fn store(&self, wanted: &Wanted) -> Result<String> {
         let what = "store a snapshot";
-        let call = self.git.call(&self.top, what).args(["rev-parse", "--verify", "--quiet", &wanted.refname]);
-        let output = call.output().await?;
-        let old = match output.status {
-            0 => Some(cli::text(what, output.stdout)?.trim().to_owned()),
-            _ => None,
+        let old = match self.resolve(&wanted.refname).await {
+            Ok(old) => Some(old),
+            Err(Error::BaseGone(_)) => None,
+            Err(e) => return Err(e),
         };
         if let Some(old) = &old
             && wanted.is(&self.tree_of(old).await?, &self.commit_object(old).await?)
@@ -80,16 +75,17 @@ impl Repo {
             return Ok(old.clone());
         }
         let parents = wanted.head.iter().chain(&old).flat_map(|parent| ["-p", parent.as_str()]);
-        let call = self.git.call(&self.top, what).args(["commit-tree", "--no-gpg-sign"]).args(parents);
-        let commit = call.arg(&wanted.tree).stdin(wanted.message.clone().into_bytes()).word().await?;
-        let call = self.git.call(&self.top, what).args(["update-ref", "--no-deref", &wanted.refname, &commit]);
-        call.arg(old.unwrap_or_default()).run().await?;
+        let call = self.git.call(&self.top, what).args(cli::SENT).args(["commit-tree", "--no-gpg-sign"]);
+        let call = call.args(parents).arg(&wanted.tree).stdin(wanted.message.clone().into_bytes());
+        let commit = call.word().await?;
+        let call = self.git.call(&self.top, what).args(cli::SYNCED).args(["update-ref", "--no-deref"]);
+        call.args([&wanted.refname, &commit, &old.unwrap_or_default()]).run().await?;
         Ok(commit)
     }
 }
 
 /// A snapshot about to be stored.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Wanted {
     refname: String,
     tree: String,
@@ -98,33 +94,6 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// Makes the commit and points the ref at it.
-    fn store(&self, repo: &git2::Repository) -> std::result::Result<String, git2::Error> {
-        let old = match repo.refname_to_id(&self.refname) {
-            Ok(id) => Some(repo.find_commit(id)?),
-            Err(e) if e.code() == git2::ErrorCode::NotFound => None,
-            Err(e) => return Err(e),
-        };
-        if let Some(old) = &old
-            && self.is(&old.tree_id().to_string(), repo.odb()?.read(old.id())?.data())
-        {
-            return Ok(old.id().to_string());
-        }
-        let tree = repo.find_tree(git2::Oid::from_str(&self.tree)?)?;
-        let who = git2::Signature::now(cli::NAME, cli::EMAIL)?;
-        let head = match &self.head {
-            Some(head) => Some(repo.find_commit(git2::Oid::from_str(head)?)?),
-            None => None,
-        };
-        let parents: Vec<_> = head.iter().chain(&old).collect();
-        let commit = repo.commit(None, &who, &who, &self.message, &tree, &parents)?;
-        match &old {
-            Some(old) => repo.reference_matching(&self.refname, commit, true, old.id(), "snapshot")?,
-            None => repo.reference(&self.refname, commit, false, "snapshot")?,
-        };
-        Ok(commit.to_string())
-    }
-
     /// Whether a stored commit is this very state.
     fn is(&self, tree: &str, commit: &[u8]) -> bool {
         let text = String::from_utf8_lossy(commit);

@@ -199,7 +199,7 @@ async fn unchanged_files_are_not_hashed_again() {
     assert!(!marker.exists());
     world.write("a.txt", "now\n");
     repo.snapshot(REF, "m").await.unwrap();
-    assert_eq!(std::fs::read_to_string(&marker).unwrap(), "now\n");
+    assert!(std::fs::read_to_string(&marker).unwrap().starts_with("now\n"));
 }
 
 /// Names that git refuses for the sake of other systems must not cost the work around them.
