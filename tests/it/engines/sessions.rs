@@ -191,14 +191,14 @@ fn resident() -> u64 {
 #[tokio::test]
 async fn silence_is_a_stall_unless_a_tool_works() {
     let mut bench = Bench::new();
-    bench.limits.idle = Duration::from_secs(1);
-    let outcome = bench.once(json!([{ "run": ["sleep", "2.5"] }, { "say": "built" }])).await;
+    bench.limits.idle = Duration::from_secs(2);
+    let outcome = bench.once(json!([{ "run": ["sleep", "3.5"] }, { "say": "built" }])).await;
     assert!(outcome.ok, "{outcome:?}");
     for steps in [json!([{ "cost": 0.5 }, "hang"]), json!(["readStdinToEof"]), json!([{ "sleep": 60_000 }])] {
         let begun = Instant::now();
         let outcome = bench.once(steps).await;
         assert_eq!(class(&outcome), Some(ErrorClass::Timeout));
-        assert!(message(&outcome).contains("nothing happened for 1 s"), "{}", message(&outcome));
+        assert!(message(&outcome).contains("nothing happened for 2 s"), "{}", message(&outcome));
         assert!(begun.elapsed() < Duration::from_secs(10));
     }
 }
@@ -207,7 +207,7 @@ async fn silence_is_a_stall_unless_a_tool_works() {
 #[tokio::test]
 async fn a_program_without_a_sign_of_life_is_given_up() {
     let mut bench = Bench::new();
-    bench.limits.start = Duration::from_millis(500);
+    bench.limits.start = Duration::from_secs(2);
     bench
         .config
         .engine_bins
