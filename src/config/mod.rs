@@ -3,6 +3,7 @@
 //! The only place that reads environment variables. Decides nothing.
 
 pub mod environment;
+pub mod paths;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -56,4 +57,19 @@ pub struct Server {
     pub max_body_bytes: usize,
     /// Bearer token given by the environment.
     pub token: Option<String>,
+}
+
+/// STUB until the settings are merged.
+#[derive(Debug, Default)]
+pub struct Flags {
+    /// Home.
+    pub home: Option<PathBuf>,
+    /// File.
+    pub config: Option<PathBuf>,
+}
+
+/// STUB.
+pub fn load(flags: &Flags) -> Result<Config, String> {
+    let _ = flags;
+    Err("not merged yet".to_owned())
 }

@@ -203,17 +203,23 @@ impl Claim for FileClaim {
         self.last.seq
     }
 
-    fn commit(&mut self, events: &[Value], checkpoint: &Value) -> Result<(u64, Time)> {
+    fn commit(&mut self, events: &[Value]) -> Result<(u64, Time)> {
         self.prove_or_lose()?;
         let entry = self.append(events)?;
         self.last = entry;
         self.len = entry.end;
-        // The batch is safe now. The checkpoint only saves folding; failing to write it loses nothing.
-        let bytes = checkpoint::encode(&self.incarnation.incarnation_id, &entry, checkpoint);
+        Ok((entry.seq, entry.ts))
+    }
+
+    fn checkpoint(&mut self, record: &Value) {
+        if self.usable().is_err() {
+            return;
+        }
+        // It only saves folding; failing to write it loses nothing.
+        let bytes = checkpoint::encode(&self.incarnation.incarnation_id, &self.last, record);
         if let Err(e) = self.replace(layout::CHECKPOINT, &bytes) {
             tracing::warn!(run = %self.run, error = %e, "the checkpoint could not be written");
         }
-        Ok((entry.seq, entry.ts))
     }
 
     fn check(&self) -> Result<()> {

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::{
-    Error, NewRun, Result, checkpoint,
+    Error, NewRun, Result,
     claim::{FileClaim, Opened},
     home, layout, lease,
     load::Incarnation,
@@ -88,10 +88,8 @@ fn build(shared: &Shared, run: &NewRun, stage: &Path) -> Result<Opened> {
     let (mut log, last) = first_line(shared, &stage.join(layout::LOG), base, &events)?;
     log.sync()?;
     fs.create_dir(&stage.join(layout::INBOX))?;
-    // These two are never trusted without proof, so they need no sync.
+    // Never trusted without proof, so it needs no sync.
     write_plain(shared, &stage.join(layout::LEASE), &lease.to_bytes())?;
-    let record = checkpoint::encode(&incarnation.incarnation_id, &last, &run.checkpoint);
-    write_plain(shared, &stage.join(layout::CHECKPOINT), &record)?;
     fs.sync_dir(stage)?;
     Ok(Opened { log, lock, last, len: last.end, incarnation, lease })
 }

@@ -132,8 +132,6 @@ pub struct NewRun {
     pub spec: Value,
     /// First batch, without the fence.
     pub events: Vec<Value>,
-    /// Record after the first batch, for the checkpoint.
-    pub checkpoint: Value,
     /// Artifacts that the first batch names: path below the run, contents.
     pub artifacts: Vec<(String, Vec<u8>)>,
 }
@@ -230,8 +228,10 @@ pub trait Claim: Send + fmt::Debug {
     fn epoch(&self) -> u64;
     /// `seq` of the last batch.
     fn seq(&self) -> u64;
-    /// Adds one batch. When it returns, the batch survives a power cut. `checkpoint` is the record after it.
-    fn commit(&mut self, events: &[Value], checkpoint: &Value) -> Result<(u64, Time)>;
+    /// Adds one batch. When it returns, the batch survives a power cut. Gives its `seq` and wall time.
+    fn commit(&mut self, events: &[Value]) -> Result<(u64, Time)>;
+    /// Caches the record as it stands after the last batch. Best effort: a failure costs readers time only.
+    fn checkpoint(&mut self, record: &Value);
     /// Proves that this is still the owner; called right before an effect that leaves the run.
     fn check(&self) -> Result<()>;
     /// Stores long text or a file below the run, durably, before the batch that names it.
