@@ -99,6 +99,6 @@ pub(crate) fn run_here(context: &Context, request: StartRequest, wait: &WaitArgs
             started.workflow,
             started.nodes.len()
         ));
-        wait::follow(context, app, started.run_id.as_str(), wait.wait_timeout).await
+        wait::follow(context, app, started.run_id.as_str(), 0, wait.wait_timeout).await
     })
 }
