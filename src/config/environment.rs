@@ -14,5 +14,5 @@ pub struct Cleaned {
 /// Splits `env` by the shape of the names. `extra` are further patterns with `*`.
 pub fn clean(env: &BTreeMap<String, String>, extra: &[String]) -> Cleaned {
     let _ = extra;
-    Cleaned { kept: env.iter().map(|(a, b)| (a.clone(), b.clone())).collect(), dropped_values: Vec::new() }
+    Cleaned { kept: env.iter().map(|(k, v)| (k.clone(), v.clone())).collect(), dropped_values: Vec::new() }
 }

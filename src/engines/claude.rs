@@ -203,7 +203,7 @@ impl Engine for Claude {
         Box::pin(async move {
             let failed = |text: String| EngineError::new(ErrorClass::StartFailed, text);
             if let Some(problem) = self.check(&spec.choice).into_iter().next() {
-                return Err(failed(problem));
+                return Err(EngineError::new(ErrorClass::Other, problem));
             }
             let program = self.program().ok_or_else(|| failed("the program claude was not found".to_owned()))?;
             let env = self.env(&spec);

@@ -10,7 +10,6 @@ pub mod lines;
 pub mod pool;
 mod process_session;
 pub mod registry;
-mod ring;
 pub mod scripted;
 pub mod slots;
 pub mod stream_json;

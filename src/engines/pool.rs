@@ -65,7 +65,9 @@ impl PoolError {
             Self::Refused(refusal) => refusal.code(),
             Self::Choice(_) => Code::InvalidArgument,
             Self::CircuitOpen { .. } => Code::CircuitOpen,
-            Self::Engine(_) => Code::EngineUnavailable,
+            Self::Engine(e) if blames_engine(e.class) => Code::EngineUnavailable,
+            Self::Engine(e) if e.class == ErrorClass::Interrupted => Code::Cancelled,
+            Self::Engine(_) => Code::InvalidArgument,
             Self::Slots(_) => Code::StoreUnavailable,
             Self::Cancelled => Code::Cancelled,
         }
@@ -79,6 +81,21 @@ impl PoolError {
             Self::Slots(_) => ErrorClass::Other,
             Self::Cancelled => ErrorClass::Interrupted,
         }
+    }
+}
+
+/// Whether a failed start says something about the engine, rather than about what it was asked.
+fn blames_engine(class: ErrorClass) -> bool {
+    match class {
+        ErrorClass::StartFailed | ErrorClass::Timeout | ErrorClass::Crashed | ErrorClass::Protocol => true,
+        ErrorClass::Auth
+        | ErrorClass::Quota
+        | ErrorClass::Overloaded
+        | ErrorClass::ContextOverflow
+        | ErrorClass::PermissionDenied
+        | ErrorClass::Refused
+        | ErrorClass::Interrupted
+        | ErrorClass::Other => false,
     }
 }
 
@@ -148,8 +165,7 @@ impl Pool {
                 Ok(PooledSession { title, engine: name, live: Some((session, slot)), cap, spent: 0.0 })
             }
             Err(e) => {
-                // A start that we cut off says nothing about the engine.
-                if e.class != ErrorClass::Interrupted {
+                if blames_engine(e.class) {
                     self.locked().entry(name).or_default().failed(self.clock.boot(), e.message.clone());
                 }
                 Err(e.into())

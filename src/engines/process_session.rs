@@ -13,6 +13,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::unix::pipe,
     sync::mpsc,
+    task::JoinHandle,
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
@@ -20,7 +21,6 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Boxed, EngineError, ErrorClass, Session, Sink, TurnEvent, TurnOutcome,
     lines::{Line, LineReader, MAX_LINE},
-    ring::{Ring, STDERR_KEPT},
     stream_json::{self, Step, StreamJson},
 };
 use crate::sys::{
@@ -28,14 +28,19 @@ use crate::sys::{
     redact::Redactor,
     supervise::{self, Child, ChildSpec, Ended, Exit, Supervisor},
     tasks,
+    text::{self, Tail},
 };
 
 /// Lines waiting to be written; a program that reads none of this many is not taking part.
 const MAX_QUEUED: usize = 256;
-/// Characters of standard error put into an error message.
-const TAIL_CHARS: usize = 1500;
+/// Bytes of standard error kept; enough for a stack trace.
+const STDERR_KEPT: usize = 64 << 10;
+/// Bytes of it put into an error message.
+const STDERR_TOLD: usize = 1500;
 /// How long a program that closed its output may take to be gone.
 const EXIT_WAIT: Duration = Duration::from_secs(2);
+/// How long its last words may take to arrive; a descendant may hold the pipe open.
+const LAST_WORDS_WAIT: Duration = Duration::from_millis(500);
 /// How long a program whose input was closed may take to leave by itself.
 const LEAVE_WAIT: Duration = Duration::from_millis(500);
 /// Sent instead of the message when an interrupted piece of work is to go on.
@@ -102,7 +107,9 @@ pub(crate) struct ProcessSession {
     child: Child,
     lines: LineReader<pipe::Receiver>,
     input: Option<mpsc::Sender<String>>,
-    stderr: Arc<Mutex<Ring>>,
+    stderr: Arc<Mutex<Tail>>,
+    /// Ends with standard error.
+    drained: Option<JoinHandle<()>>,
     requests: u32,
     left: Vec<String>,
 }
@@ -125,10 +132,8 @@ impl ProcessSession {
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(EngineError::new(ErrorClass::StartFailed, format!("{engine}: the program has no pipes")));
         };
-        let stderr = Arc::new(Mutex::new(Ring::new(STDERR_KEPT)));
-        if let Some(pipe) = child.stderr.take() {
-            tasks::spawn("engine stderr", drain(pipe, Arc::clone(&stderr)));
-        }
+        let stderr = Arc::new(Mutex::new(Tail::new(STDERR_KEPT)));
+        let drained = child.stderr.take().map(|pipe| tasks::spawn("engine stderr", drain(pipe, Arc::clone(&stderr))));
         let (input, queue) = mpsc::channel(MAX_QUEUED);
         tasks::spawn("engine stdin", write_lines(stdin, queue));
         let mut session = Self {
@@ -142,6 +147,7 @@ impl ProcessSession {
             lines: LineReader::new(stdout, MAX_LINE),
             input: Some(input),
             stderr,
+            drained,
             requests: 0,
             left: Vec::new(),
         };
@@ -180,7 +186,8 @@ impl ProcessSession {
                     Step::Answered { id: answered, .. } if answered == id => return Ok(()),
                     Step::Ended(outcome) => {
                         let told = outcome.error.map_or_else(|| "ended before it began".to_owned(), |e| e.message);
-                        return Err(self.error(ErrorClass::StartFailed, &told));
+                        // It runs, but not with what it was given: an unknown conversation, for example.
+                        return Err(self.error(ErrorClass::Other, &told));
                     }
                     Step::Reply(line) => self.send(line),
                     Step::Answered { .. } | Step::Event(_) => {}
@@ -307,7 +314,13 @@ impl ProcessSession {
     }
 
     async fn exit(&mut self) -> Gone {
-        match tokio::time::timeout(EXIT_WAIT, self.child.wait()).await {
+        let ended = tokio::time::timeout(EXIT_WAIT, self.child.wait()).await;
+        if let Some(drained) = &mut self.drained
+            && tokio::time::timeout(LAST_WORDS_WAIT, drained).await.is_ok()
+        {
+            self.drained = None;
+        }
+        match ended {
             Ok(Ok(Exit { code: Some(0), .. })) => Gone::Clean,
             Ok(Ok(Exit { code: Some(code), .. })) => Gone::Failed(format!("exit status {code}")),
             Ok(Ok(Exit { signal: Some(signal), .. })) => Gone::Failed(format!("signal {signal}")),
@@ -319,10 +332,10 @@ impl ProcessSession {
     /// Ends the whole tree. Nothing of the session runs afterwards.
     async fn end(&mut self, grace: Duration) {
         self.input = None;
-        if let Some(supervisor) = self.supervisor.take() {
-            if let Ended::Left(left) = supervisor.end(grace).await {
-                self.left.extend(left);
-            }
+        if let Some(supervisor) = self.supervisor.take()
+            && let Ended::Left(left) = supervisor.end(grace).await
+        {
+            self.left.extend(left);
         }
     }
 
@@ -355,22 +368,26 @@ impl ProcessSession {
 
     /// `text` with the end of standard error, cleaned before it is cut.
     fn with_tail(&self, text: &str) -> String {
-        let raw = self.stderr.lock().unwrap_or_else(PoisonError::into_inner).text();
-        let clean = self.redactor.text(raw.trim());
-        let skip = clean.chars().count().saturating_sub(TAIL_CHARS);
-        let tail: String = clean.chars().skip(skip).filter(|c| *c == '\n' || *c == '\t' || !c.is_control()).collect();
-        if tail.is_empty() { text.to_owned() } else { format!("{text}; it said: {tail}") }
+        let (said, total) = {
+            let tail = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
+            (tail.to_text(), tail.total())
+        };
+        // A secret cut in half at the beginning could not be recognised, so a cut line is left out.
+        let whole = if total > STDERR_KEPT as u64 { said.split_once('\n').map_or("", |(_, rest)| rest) } else { &said };
+        let told = text::tail_for_people(self.redactor.text(whole).as_bytes(), STDERR_TOLD);
+        if told.trim().is_empty() { text.to_owned() } else { format!("{text}; it said: {}", told.trim()) }
     }
 
-    fn clean_error(&self, error: EngineError) -> EngineError {
-        EngineError { message: self.redactor.text(&error.message), ..error }
+    fn clean_error(&self, mut error: EngineError) -> EngineError {
+        error.message = self.redactor.text(&error.message);
+        error
     }
 
     fn clean_event(&self, event: TurnEvent) -> TurnEvent {
-        let clean = |text: String| self.redactor.text(&text);
+        let clean = |text: String| self.redactor.text(text.as_str());
         match event {
             TurnEvent::Text(text) => TurnEvent::Text(clean(text)),
-            TurnEvent::ToolCall { name, summary } => TurnEvent::ToolCall { name, summary: clean(summary) },
+            TurnEvent::ToolCall { name, summary } => TurnEvent::ToolCall { name: clean(name), summary: clean(summary) },
             TurnEvent::ToolResult { is_error } => TurnEvent::ToolResult { is_error },
             TurnEvent::Retry(text) => TurnEvent::Retry(clean(text)),
             TurnEvent::Note(text) => TurnEvent::Note(clean(text)),
@@ -458,7 +475,7 @@ fn clean_value(redactor: &Redactor, value: Value) -> Value {
 }
 
 /// Keeps reading, so that the program never blocks on us.
-async fn drain(mut pipe: pipe::Receiver, ring: Arc<Mutex<Ring>>) {
+async fn drain(mut pipe: pipe::Receiver, ring: Arc<Mutex<Tail>>) {
     let mut chunk = vec![0; 64 << 10];
     while let Ok(n @ 1..) = pipe.read(&mut chunk).await {
         ring.lock().unwrap_or_else(PoisonError::into_inner).push(chunk.get(..n).unwrap_or_default());

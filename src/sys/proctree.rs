@@ -58,6 +58,11 @@ impl Process {
         format!("{} {} ({})", self.pid, self.name, self.state)
     }
 
+    /// What tells it from every other process since boot.
+    fn key(&self) -> (i32, u64) {
+        (self.pid, self.start)
+    }
+
     fn parse(text: &str) -> Option<Self> {
         // The name may hold spaces and brackets, so the fields start after the last bracket.
         let (head, tail) = text.rsplit_once(')')?;
@@ -211,8 +216,7 @@ pub fn kill_round(find: &mut dyn FnMut() -> io::Result<Vec<Process>>) -> io::Res
     for _ in 0..STOP_SCANS {
         let mut fresh = 0_usize;
         for process in find()? {
-            let key = (process.pid, process.start);
-            if let std::collections::btree_map::Entry::Vacant(slot) = all.entry(key) {
+            if let std::collections::btree_map::Entry::Vacant(slot) = all.entry(process.key()) {
                 signal(&process, Signal::STOP);
                 slot.insert(process);
                 fresh += 1;
@@ -238,30 +242,39 @@ pub struct Swept {
 }
 
 /// Ends what `find` finds: TERM, `grace`, then rounds of killing. Blocks until done or `KILL_LIMIT` is over.
+///
+/// What was found once stays wanted: when its parent ends first, nothing else may tie it to the tree any more.
 pub fn end_all(
     clock: &dyn Clock,
     grace: Duration,
     find: &mut dyn FnMut() -> io::Result<Vec<Process>>,
 ) -> io::Result<Swept> {
-    let first = find()?;
-    let mut seen: BTreeSet<i32> = first.iter().map(|process| process.pid).collect();
-    let mut alive = first;
-    ask_to_end(&alive);
+    let mut seen: BTreeSet<(i32, u64)> = BTreeSet::new();
+    let mut look = || {
+        let mut alive = find()?;
+        let now: BTreeSet<(i32, u64)> = alive.iter().map(Process::key).collect();
+        for (pid, start) in seen.difference(&now) {
+            collect(*pid);
+            alive.extend(get(*pid).filter(|process| process.start == *start && !process.is_dead()));
+        }
+        seen.extend(now);
+        Ok::<_, io::Error>(alive)
+    };
+    let mut alive = look()?;
+    if !grace.is_zero() {
+        ask_to_end(&alive);
+    }
     let until = clock.boot() + grace;
     while !alive.is_empty() && clock.boot() < until {
         std::thread::sleep(LOOK_EVERY);
-        collect(&seen);
-        alive = find()?;
-        seen.extend(alive.iter().map(|process| process.pid));
+        alive = look()?;
     }
     let until = clock.boot() + KILL_LIMIT;
     while !alive.is_empty() && clock.boot() < until {
-        seen.extend(kill_round(find)?.iter().map(|process| process.pid));
+        kill_round(&mut look)?;
         std::thread::sleep(LOOK_EVERY);
-        collect(&seen);
-        alive = find()?;
+        alive = look()?;
     }
-    collect(&seen);
     Ok(Swept { found: seen.len(), left: alive.iter().map(Process::label).collect() })
 }
 
@@ -271,9 +284,9 @@ pub fn sweep(clock: &dyn Clock, owner: &str) -> io::Result<Swept> {
     end_all(clock, SWEEP_GRACE, &mut || marked(&entry, None))
 }
 
-/// Takes the exit status of those that were re-parented to us; otherwise they stay zombies.
-fn collect(pids: &BTreeSet<i32>) {
-    for pid in pids.iter().filter_map(|pid| Pid::from_raw(*pid)) {
+/// Takes the exit status of one that was re-parented to us; otherwise it stays a zombie.
+fn collect(pid: i32) {
+    if let Some(pid) = Pid::from_raw(pid) {
         let _ = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG);
     }
 }

@@ -132,7 +132,7 @@ pub fn tail_for_people(bytes: &[u8], max: usize) -> String {
     let cut = plain.get(start..).unwrap_or_default();
     // Begin with a whole line when that costs little.
     match cut.find('\n') {
-        Some(end) if start > 0 && end < max / 4 => cut.get(end + 1..).unwrap_or_default().to_owned(),
+        Some(end) if start > 0 && end < max / 3 => cut.get(end + 1..).unwrap_or_default().to_owned(),
         _ => cut.to_owned(),
     }
 }

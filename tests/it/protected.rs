@@ -9,7 +9,7 @@ use std::{
 use claw_orchestrator::{
     model::{Check, CheckResult, CheckSpec, Contract},
     sys::RealFs,
-    verify::protected::{self, Snapshot},
+    verify::protected::{self, Entry, Snapshot},
 };
 
 /// A contract of command checks, one a line.
@@ -427,6 +427,56 @@ fn links_loops_and_pipes_are_harmless() {
             "tests/test_a.py (modified: it is no regular file)",
         ]
     );
+}
+
+/// Scenario 12: git rewriting line endings on checkout is a change of the bytes the tests are read from.
+#[test]
+fn line_endings_through_git_are_seen() {
+    let dir = tree(&[("a_test.go", "package a\n"), ("a.go", "package a\n")]);
+    let git = |args: &[&str]| {
+        let output = std::process::Command::new("git").arg("-C").arg(dir.path()).args(args).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {output:?}");
+    };
+    git(&["init", "-q"]);
+    let contract = contract(&["go test"]);
+    // A repository without commits is recorded as it stands.
+    let start = protected::take(&RealFs, dir.path(), &contract).unwrap();
+    git(&["add", "."]);
+    git(&["-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "-q", "-m", "a"]);
+    git(&["config", "core.autocrlf", "true"]);
+    assert!(protected::compare(&RealFs, dir.path(), &contract, &start).unwrap().passed);
+    fs::remove_file(dir.path().join("a_test.go")).unwrap();
+    git(&["checkout", "-q", "--", "a_test.go"]);
+    let tail = protected::compare(&RealFs, dir.path(), &contract, &start).unwrap().tail;
+    assert_eq!(tail.as_deref(), Some("a_test.go (modified: contents)"));
+}
+
+/// Real sources: every inline test module of this crate is found, and nothing else in its files counts.
+#[test]
+fn inline_tests_of_this_crate_are_found() {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let start = protected::take(&RealFs, top, &contract(&["cargo test"])).unwrap();
+    let mut sources = vec![top.join("src")];
+    let mut seen = 0;
+    while let Some(path) = sources.pop() {
+        if path.is_dir() {
+            sources.extend(fs::read_dir(path).unwrap().map(|e| e.unwrap().path()));
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let rel = path.strip_prefix(top).unwrap().to_str().unwrap();
+        let inline = text.matches("\n#[cfg(test)]\nmod ").count();
+        let parts = match start.files.get(rel) {
+            Some(Entry::Parts { parts, .. }) => parts.keys().filter(|k| k.starts_with("mod ")).count(),
+            other => {
+                assert!(other.is_none() || rel.contains("test"), "{rel}: {other:?}");
+                0
+            }
+        };
+        assert_eq!(parts, inline, "{rel}");
+        seen += inline;
+    }
+    assert!(seen > 10);
 }
 
 /// The checks of a run may stand below the repository's top: a bare `make` is that directory's.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
 use super::{
@@ -30,8 +30,8 @@ const USAGE: u8 = 2;
 const MAX_MESSAGE: usize = 64 << 20;
 /// Lines read ahead.
 const AHEAD: usize = 64;
-const USAGE_TEXT: &str =
-    "usage: clawo agent-script <scenario file or name> [--session-id <id> | --resume <id>] [--state <dir>]\n";
+const USAGE_TEXT: &str = "usage: clawo agent-script <scenario file or name> [--session-id <id> | --resume <id>] [--state <dir>] \
+     [--append-system-prompt <text>] [--effort <level>] [--permission-mode <mode>] [--max-turns <n>]\n";
 
 /// Arguments of the program.
 #[derive(Debug, Default, PartialEq)]
@@ -40,7 +40,14 @@ struct Args {
     session_id: Option<String>,
     resume: Option<String>,
     state: Option<PathBuf>,
+    /// What the real program would be told by its own options; written down with every prompt.
+    options: Map<String, Value>,
 }
+
+/// Options of the real program that are accepted: flag, name in the record.
+const OPTIONS: &[(&str, &str)] =
+    &[("--append-system-prompt", "systemPrompt"), ("--effort", "effort"), ("--permission-mode", "permissionMode")];
+const MAX_TURNS: &str = "--max-turns";
 
 /// Something that came in.
 #[derive(Debug)]
@@ -77,6 +84,7 @@ pub(super) struct Agent<'a> {
     pub(super) failed: bool,
     fs: &'a dyn Fs,
     state: Option<PathBuf>,
+    options: Map<String, Value>,
 }
 
 /// Runs the program; `args` come after the subcommand. Returns its exit status.
@@ -112,7 +120,14 @@ fn parse(args: &[String]) -> Result<Args, String> {
             "--session-id" => parsed.session_id = Some(value()?),
             "--resume" => parsed.resume = Some(value()?),
             "--state" => parsed.state = Some(value()?.into()),
-            flag if flag.starts_with('-') => return Err(format!("unknown option {flag}")),
+            MAX_TURNS => {
+                let turns: u64 = value()?.parse().map_err(|_| format!("{arg} needs a number"))?;
+                parsed.options.insert("maxTurns".to_owned(), turns.into());
+            }
+            flag if flag.starts_with('-') => match OPTIONS.iter().find(|(known, _)| *known == flag) {
+                Some((_, name)) => drop(parsed.options.insert((*name).to_owned(), value()?.into())),
+                None => return Err(format!("unknown option {flag}")),
+            },
             scenario if parsed.scenario.is_empty() => scenario.clone_into(&mut parsed.scenario),
             extra => return Err(format!("unexpected argument {extra}")),
         }
@@ -146,6 +161,7 @@ async fn serve(args: Args) -> u8 {
         failed: false,
         fs: &fs,
         state,
+        options: args.options,
     };
     if args.resume.is_some() && !agent.restore() {
         let text = format!("No conversation found with session ID: {session_id}");
@@ -258,11 +274,16 @@ impl Agent<'_> {
         out.flush()
     }
 
+    /// Most replies of a turn.
+    pub(super) fn max_turns(&self) -> Option<u64> {
+        self.options.get("maxTurns").and_then(Value::as_u64)
+    }
+
     /// Writes the prompt down, word for word.
     pub(super) fn record(&self, prompt: &str) -> fs::Result<()> {
         let Some(path) = &self.scenario.record else { return Ok(()) };
         let entry = json!({ "n": self.progress.prompts, "sessionId": self.account.session_id,
-            "cwd": self.world.root().to_string_lossy(), "prompt": prompt });
+            "cwd": self.world.root().to_string_lossy(), "options": self.options, "prompt": prompt });
         put(self.fs, path, &format!("{entry}\n"), Place::End)
     }
 
@@ -296,9 +317,14 @@ mod tests {
     #[test]
     fn arguments_are_checked() {
         let args = |text: &str| parse(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
-        let full =
-            Args { scenario: "a.json".into(), session_id: None, resume: Some("x".into()), state: Some("/s".into()) };
-        assert_eq!(args("a.json --resume x --state /s").unwrap(), full);
+        let full = Args {
+            scenario: "a.json".into(),
+            session_id: None,
+            resume: Some("x".into()),
+            state: Some("/s".into()),
+            options: Map::from_iter([("effort".to_owned(), json!("low")), ("maxTurns".to_owned(), json!(3))]),
+        };
+        assert_eq!(args("a.json --resume x --effort low --state /s --max-turns 3").unwrap(), full);
         assert_eq!(args("").unwrap_err(), "no scenario was named");
         assert_eq!(args("a --bogus").unwrap_err(), "unknown option --bogus");
         assert_eq!(args("a b").unwrap_err(), "unexpected argument b");

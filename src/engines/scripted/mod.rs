@@ -62,7 +62,18 @@ impl Scripted {
             None => ("--session-id", ids::uuid()),
         };
         let state = self.context.config.home.join("scripted");
-        let args = vec![SUBCOMMAND.into(), scenario, flag.into(), id.into(), "--state".into(), state.into()];
+        let mut args = vec![SUBCOMMAND.into(), scenario, flag.into(), id.into(), "--state".into(), state.into()];
+        let turns = spec.max_turns.map(|n| n.to_string());
+        for (flag, value) in [
+            ("--append-system-prompt", &spec.append_system_prompt),
+            ("--effort", &spec.choice.effort),
+            ("--permission-mode", &spec.choice.permission_mode),
+            ("--max-turns", &turns),
+        ] {
+            if let Some(value) = value {
+                args.extend([flag.into(), value.into()]);
+            }
+        }
         let env = environment::build(
             &self.context.config,
             Rules { needed: &[], markers: &[] },
@@ -100,11 +111,11 @@ impl Engine for Scripted {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             resume: true,
-            append_system_prompt: false,
+            append_system_prompt: true,
             interrupt: true,
             own_cost: true,
-            effort: false,
-            permission_modes: false,
+            effort: true,
+            permission_modes: true,
         }
     }
 
@@ -129,7 +140,7 @@ impl Engine for Scripted {
 
     fn open(&self, spec: SessionSpec, cancel: CancellationToken) -> Boxed<'_, Result<Box<dyn Session>, EngineError>> {
         Box::pin(async move {
-            let launch = self.launch(spec).map_err(|text| EngineError::new(ErrorClass::StartFailed, text))?;
+            let launch = self.launch(spec).map_err(|text| EngineError::new(ErrorClass::Other, text))?;
             let session = ProcessSession::start(launch, &cancel).await?;
             Ok(Box::new(session) as Box<dyn Session>)
         })

@@ -14,7 +14,7 @@ use super::{
     wire::{End, provider},
     world::{Spawned, run_in},
 };
-use crate::sys::{Clock, SystemClock, ids};
+use crate::sys::{Clock, SystemClock, ids, tasks};
 
 /// Tokens of a turn whose scenario states none.
 const DEFAULT_TOKENS: (u64, u64) = (100, 20);
@@ -72,7 +72,7 @@ impl Agent<'_> {
         match &end {
             End::Aborted => self.print(&self.account.interrupted())?,
             End::Provider { class, text, .. } => self.print(&self.account.synthetic(*class, text))?,
-            End::Done(_) | End::Denied | End::Failed(_) => {}
+            End::Done(_) | End::Denied | End::Failed(_) | End::TooMany(_) => {}
         }
         self.failed = !matches!(end, End::Done(_));
         self.print(&self.account.result(&end))?;
@@ -101,20 +101,22 @@ impl Agent<'_> {
         tokens: &mut Option<(u64, u64)>,
     ) -> Result<(), Stop> {
         for step in steps {
-            match step {
-                Step::Say(text) => {
-                    *reply = text.replace("{{prompt}}", prompt);
-                    self.account.replies += 1;
-                    self.print(&self.account.text(reply))?;
-                }
-                Step::SplitUtf8(text) => {
-                    *reply = text;
-                    self.account.replies += 1;
-                    let line = self.account.text(reply);
-                    self.split(&format!("{line}\n")).await?;
-                }
-                Step::Usage { input_tokens, output_tokens } => *tokens = Some((input_tokens, output_tokens)),
-                other => self.act(other).await?,
+            if step.replies() && self.max_turns().is_some_and(|max| self.account.replies >= max) {
+                return Err(Stop::End(End::TooMany(self.account.replies)));
+            }
+            if let Step::Usage { input_tokens, output_tokens } = step {
+                *tokens = Some((input_tokens, output_tokens));
+            } else if let Step::Say(text) = step {
+                *reply = text.replace("{{prompt}}", prompt);
+                self.account.replies += 1;
+                self.print(&self.account.text(reply))?;
+            } else if let Step::SplitUtf8(text) = step {
+                *reply = text;
+                self.account.replies += 1;
+                let line = self.account.text(reply);
+                self.split(&format!("{line}\n")).await?;
+            } else {
+                self.act(step).await?;
             }
         }
         Ok(())
@@ -148,18 +150,18 @@ impl Agent<'_> {
             }
             Step::Spawn { argv, detach, new_session } => {
                 let id = self.call("Bash", &json!({ "command": format!("{} &", argv.join(" ")) }))?;
-                let result = self.world.spawn(&argv, Spawned { detach, new_session }).await;
+                let result = self.world.spawn(&argv, Spawned { detach, new_session });
                 self.called(&id, &result)?;
             }
             Step::Sleep(ms) => self.listen(tokio::time::sleep(Duration::from_millis(ms))).await?,
             Step::Hang => self.listen(std::future::pending::<()>()).await?,
             Step::Cost(usd) => self.account.cost += usd,
             Step::AskPermission { tool, input, parent_tool_use_id } => {
-                self.ask(&tool, input, parent_tool_use_id).await?
+                self.ask(&tool, input, parent_tool_use_id).await?;
             }
             Step::IgnoreSigterm => {
                 let mut signals = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-                crate::sys::tasks::spawn("ignore TERM", async move { while signals.recv().await.is_some() {} });
+                tasks::spawn("ignore TERM", async move { while signals.recv().await.is_some() {} });
             }
             Step::IgnoreInterrupt => self.ignore_interrupt = true,
             Step::PrintBytes { stream, n, json } => self.noise(stream, n, json)?,

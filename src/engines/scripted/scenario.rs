@@ -138,6 +138,35 @@ pub(super) enum Step {
     Fail(String),
 }
 
+impl Step {
+    /// Whether a model would have had to be asked for it.
+    pub(super) fn replies(&self) -> bool {
+        match self {
+            Self::Say(_)
+            | Self::SplitUtf8(_)
+            | Self::Write { .. }
+            | Self::Append { .. }
+            | Self::Delete(_)
+            | Self::Run(_)
+            | Self::Spawn { .. }
+            | Self::AskPermission { .. } => true,
+            Self::Sleep(_)
+            | Self::Hang
+            | Self::Usage { .. }
+            | Self::Cost(_)
+            | Self::IgnoreSigterm
+            | Self::IgnoreInterrupt
+            | Self::PrintBytes { .. }
+            | Self::RawLine(_)
+            | Self::Exit(_)
+            | Self::KillSelf(_)
+            | Self::Error { .. }
+            | Self::ReadStdinToEof
+            | Self::Fail(_) => false,
+        }
+    }
+}
+
 /// An output of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -242,36 +271,41 @@ fn unknown(map: &Map<String, Value>, at: &str, known: &str) -> Result<(), String
 }
 
 /// A step that needs nothing may be written as a word, or with `true` or an empty object.
-fn step(value: Value, at: &str) -> Result<Step, String> {
-    let value = match value {
-        Value::Object(map) if map.len() == 1 => {
-            let mut map = map;
-            for (name, argument) in &mut map {
-                let plain = matches!(name.as_str(), "hang" | "ignoreSigterm" | "ignoreInterrupt" | "readStdinToEof");
-                if plain && (*argument == Value::Bool(true) || argument.as_object().is_some_and(Map::is_empty)) {
-                    *argument = Value::Null;
-                }
-                if name == "delete"
-                    && let Some(path) = argument.as_object().filter(|o| o.len() == 1).and_then(|o| o.get("path"))
-                {
-                    *argument = path.clone();
-                }
-            }
-            Value::Object(map)
+fn step(mut value: Value, at: &str) -> Result<Step, String> {
+    for (name, argument) in value.as_object_mut().into_iter().flatten() {
+        let plain = matches!(name.as_str(), "hang" | "ignoreSigterm" | "ignoreInterrupt" | "readStdinToEof");
+        if plain && (*argument == Value::Bool(true) || argument.as_object().is_some_and(Map::is_empty)) {
+            *argument = Value::Null;
         }
-        other => other,
-    };
+        if name == "delete"
+            && let Some(path) = argument.as_object().filter(|o| o.len() == 1).and_then(|o| o.get("path"))
+        {
+            *argument = path.clone();
+        }
+    }
     let step: Step = serde_json::from_value(value).map_err(|e| format!("{at}: {e}"))?;
-    let wrong = match &step {
-        Step::Run(argv) | Step::Spawn { argv, .. } if argv.is_empty() => Some("argv must name a program"),
-        Step::Cost(usd) if !usd.is_finite() || *usd < 0.0 => Some("cost must be a number of US dollars"),
-        Step::KillSelf(name) if signal(name).is_none() => Some("killSelf must name a signal, for example KILL"),
-        Step::Error { retry_at: Some(at), .. } if retry_at(at, Time::from_millis(0)).is_none() => {
-            Some("retryAt must be an RFC 3339 time, or +<seconds>s")
-        }
-        _ => None,
-    };
-    wrong.map_or(Ok(step), |text| Err(format!("{at}: {text}")))
+    match wrong(&step) {
+        Some(text) => Err(format!("{at}: {text}")),
+        None => Ok(step),
+    }
+}
+
+/// What the types alone do not tell.
+fn wrong(step: &Step) -> Option<&'static str> {
+    if let Step::Run(argv) | Step::Spawn { argv, .. } = step {
+        return argv.is_empty().then_some("argv must name a program");
+    }
+    if let Step::Cost(usd) = step {
+        return (!usd.is_finite() || *usd < 0.0).then_some("cost must be a number of US dollars");
+    }
+    if let Step::KillSelf(name) = step {
+        return signal(name).is_none().then_some("killSelf must name a signal, for example KILL");
+    }
+    if let Step::Error { retry_at: Some(at), .. } = step {
+        let good = retry_at(at, Time::from_millis(0)).is_some();
+        return (!good).then_some("retryAt must be an RFC 3339 time, or +<seconds>s");
+    }
+    None
 }
 
 /// `KILL`, `SIGKILL`.

@@ -33,6 +33,8 @@ pub(super) enum End {
     Denied,
     /// As failed.
     Failed(String),
+    /// At the most replies it may have.
+    TooMany(u64),
     /// On an error of the provider.
     Provider {
         /// What kind.
@@ -109,6 +111,7 @@ impl Account {
             End::Aborted => ("error_during_execution", true, "aborted_streaming", None),
             End::Denied => ("error_during_execution", true, "aborted_tools", Some("tool_use")),
             End::Failed(_) => ("error_during_execution", true, "completed", None),
+            End::TooMany(_) => ("error_max_turns", true, "max_turns", Some("tool_use")),
             End::Provider { class: Class::ContextOverflow, .. } => {
                 ("success", true, "prompt_too_long", Some("stop_sequence"))
             }
@@ -123,15 +126,17 @@ impl Account {
             "usage": { "input_tokens": self.turn.0, "output_tokens": self.turn.1 },
             "modelUsage": { "scripted": tokens(self.total) }, "permission_denials": self.denials }));
         let Some(map) = line.as_object_mut() else { return line };
-        match end {
-            End::Done(text) => drop(map.insert("result".into(), text.clone().into())),
-            End::Failed(text) => drop(map.insert("errors".into(), json!([text]))),
+        let (key, told) = match end {
+            End::Done(text) => ("result", json!(text)),
+            End::Failed(text) => ("errors", json!([text])),
+            End::TooMany(n) => ("errors", json!([format!("Reached maximum number of turns ({n})")])),
+            End::Aborted | End::Denied => ("errors", json!(["the turn was cut off"])),
             End::Provider { text, status, .. } => {
-                map.insert("result".into(), text.clone().into());
                 map.insert("api_error_status".into(), json!(status));
+                ("result", json!(text))
             }
-            End::Aborted | End::Denied => drop(map.insert("errors".into(), json!(["the turn was cut off"]))),
-        }
+        };
+        map.insert(key.into(), told);
         line
     }
 }

@@ -90,32 +90,24 @@ impl<'a> World<'a> {
         put(self.fs, path, content, place)
     }
 
-    /// Runs a program to its end: what it said, as an error unless it ended well.
-    pub(super) async fn run(&self, argv: &[String]) -> Result<String, String> {
-        run_in(&self.root, argv).await
-    }
-
     /// Starts a program and leaves it running: as a child of ours, or of nobody.
-    pub(super) async fn spawn(&self, argv: &[String], how: Spawned) -> Result<String, String> {
-        let wrapped =
-            |start: &[&str]| start.iter().map(|s| (*s).to_owned()).chain(argv.iter().cloned()).collect::<Vec<_>>();
-        let quiet = "</dev/null >/dev/null 2>&1 &)";
-        match how {
-            Spawned { detach: true, new_session: true } => {
-                self.run(&wrapped(&["sh", "-c", &format!("(setsid \"$@\" {quiet}"), "sh"])).await
-            }
-            Spawned { detach: true, new_session: false } => {
-                self.run(&wrapped(&["sh", "-c", &format!("(\"$@\" {quiet}"), "sh"])).await
-            }
-            Spawned { detach: false, new_session: true } => Ok(self.leave(wrapped(&["setsid", "-w"]))),
-            Spawned { detach: false, new_session: false } => Ok(self.leave(argv.to_vec())),
-        }
-    }
-
-    fn leave(&self, argv: Vec<String>) -> String {
+    pub(super) fn spawn(&self, argv: &[String], how: Spawned) -> Result<String, String> {
+        // The shell of a detached program stays: what its group leaves behind at its end would be ended too.
+        let detached = |start: &str| {
+            ["sh", "-c", &format!("({start} </dev/null >/dev/null 2>&1 &); exec sleep 1000000"), "sh"]
+                .map(str::to_owned)
+                .to_vec()
+        };
+        let mut all = match how {
+            Spawned { detach: true, new_session: true } => detached("setsid \"$@\""),
+            Spawned { detach: true, new_session: false } => detached("\"$@\""),
+            Spawned { detach: false, new_session: true } => vec!["setsid".to_owned(), "-w".to_owned()],
+            Spawned { detach: false, new_session: false } => Vec::new(),
+        };
+        all.extend(argv.iter().cloned());
         let root = self.root.clone();
-        tasks::spawn("left running", async move { run_in(&root, &argv).await });
-        "started".to_owned()
+        tasks::spawn("left running", async move { run_in(&root, &all).await });
+        Ok("started".to_owned())
     }
 }
 
@@ -157,7 +149,7 @@ pub(super) fn put(fs: &dyn Fs, path: &Path, content: &str, place: Place) -> fs::
     file.write_at(at, content.as_bytes())
 }
 
-/// Runs a program in `dir`.
+/// Runs a program in `dir` to its end: what it said, as an error unless it ended well.
 pub(super) async fn run_in(dir: &Path, argv: &[String]) -> Result<String, String> {
     let (program, args) = argv.split_first().ok_or_else(|| "no program".to_owned())?;
     let mut command = Command::new(program, dir).args(args);

@@ -15,7 +15,10 @@ use std::{
     time::Duration,
 };
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::signal::SigSet,
+};
 use rustix::{
     io::Errno,
     net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags},
@@ -105,10 +108,10 @@ impl Subreaper {
         // A new session: no terminal can signal us, and the server finds the tree by it.
         let _ = nix::unistd::setsid();
         super::become_subreaper().map_err(step("adoption"))?;
-        // Children get an empty mask at exec; ours keeps everybody from ending us with a plain kill.
-        let mask = nix::sys::signal::SigSet::all();
+        // Nobody ends us with a plain kill, and children are heard of through a descriptor.
+        let mask = SigSet::all();
         mask.thread_block().map_err(|e| step("signal mask")(e.into()))?;
-        default_dispositions();
+        catch_signals();
         let mut this = Self {
             clock: SystemClock,
             socket,
@@ -403,7 +406,12 @@ impl Subreaper {
 fn start_program(command: &mut Command) -> io::Result<i32> {
     let mut tries = 0;
     loop {
-        match command.spawn() {
+        // A child inherits the mask. What arrives meanwhile meets a handler that does nothing, and ended
+        // children are looked for before the next sleep anyway.
+        SigSet::empty().thread_set_mask()?;
+        let started = command.spawn();
+        SigSet::all().thread_set_mask()?;
+        match started {
             Ok(child) => return i32::try_from(child.id()).map_err(io::Error::other),
             Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && tries < BUSY_RETRIES => {
                 tries += 1;
@@ -432,16 +440,24 @@ fn detach(socket: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// What the server ignored (under `nohup`, say) must not be ignored by programs.
+/// Nothing of the signals that the server ignores or blocks (under `nohup`, say) may reach programs.
+///
+/// Everything is caught by a handler that does nothing, because a caught signal, unlike an ignored one, is
+/// back at its default after exec.
 #[expect(unsafe_code, reason = "there is no safe call to set a disposition")]
-fn default_dispositions() {
-    use nix::sys::signal::{SigHandler, Signal, signal};
-    for number in Signal::iterator() {
-        // SIGPIPE stays ignored here; it is reset for children at exec like the mask.
-        if !matches!(number, Signal::SIGKILL | Signal::SIGSTOP | Signal::SIGPIPE) {
-            // SAFETY: the default disposition runs no code of ours, and the process has one thread.
-            let _ = unsafe { signal(number, SigHandler::SigDfl) };
-        }
+fn catch_signals() {
+    use nix::sys::signal::{SigHandler, Signal as S, signal};
+    extern "C" fn nothing(_: i32) {}
+    for number in S::iterator() {
+        let handler = match number {
+            // The first two cannot be caught; the standard library looks after the third.
+            S::SIGKILL | S::SIGSTOP | S::SIGPIPE => continue,
+            // Our own faults must end us.
+            S::SIGSEGV | S::SIGBUS | S::SIGILL | S::SIGFPE | S::SIGTRAP | S::SIGSYS | S::SIGABRT => SigHandler::SigDfl,
+            _ => SigHandler::Handler(nothing),
+        };
+        // SAFETY: the handler touches nothing at all, so it may run anywhere.
+        let _ = unsafe { signal(number, handler) };
     }
 }
 

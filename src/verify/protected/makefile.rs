@@ -172,7 +172,9 @@ impl Makefile {
         let entry = self.values.entry(name.to_owned()).or_default();
         // Values of every branch and addition together: what could be meant, not what make would take.
         if entry.len() + value.len() < MAX_LINE {
-            entry.push(' ');
+            if !entry.is_empty() {
+                entry.push(' ');
+            }
             entry.push_str(value);
         }
         self.assignments.push((file.to_owned(), name.to_owned(), text.to_owned()));
