@@ -103,9 +103,8 @@ pub fn form(run: &str, gate: &GateView) -> Option<ElicitRequestParams> {
 
 /// What the person's form says. Everything but an explicit decision is no answer.
 pub fn read(result: &ElicitResult) -> Answer {
-    match result.action {
-        ElicitationAction::Accept => {}
-        _ => return Answer::None,
+    if result.action != ElicitationAction::Accept {
+        return Answer::None;
     }
     let content = result.content.as_ref();
     let comment = content

@@ -17,7 +17,7 @@ pub fn manifest() -> String {
     let registry = Registry::full();
     let listed: Vec<Value> = registry.tools().iter().map(|t| to_value(&convert::tool(t))).collect();
     let digest = secret::hex(&Sha256::digest(canonical(&Value::Array(listed.clone()))));
-    let tools: Vec<Value> = registry.tools().iter().zip(listed).map(|(tool, listed)| entry(tool, listed)).collect();
+    let tools: Vec<Value> = registry.tools().iter().zip(listed).map(|(tool, listed)| entry(tool, &listed)).collect();
     let versions: Vec<&str> = ProtocolVersion::KNOWN_VERSIONS.iter().map(ProtocolVersion::as_str).collect();
     let value = json!({
         "schemaVersion": 1,
@@ -60,7 +60,7 @@ fn to_value(value: &impl serde::Serialize) -> Value {
     serde_json::to_value(value).unwrap_or_default()
 }
 
-fn entry(tool: &Tool, listed: Value) -> Value {
+fn entry(tool: &Tool, listed: &Value) -> Value {
     let about = &tool.about;
     json!({
         "toolset": about.toolset.name(),

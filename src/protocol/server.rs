@@ -211,7 +211,7 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let traceparent = context.meta.get_traceparent().map(|t| crate::tools::args::shown(t)).unwrap_or_default();
+        let traceparent = context.meta.get_traceparent().map(crate::tools::args::shown).unwrap_or_default();
         let span = tracing::info_span!("tool", name = %crate::tools::args::shown(&request.name), traceparent);
         // On the heap: the futures of all tools together would make every request's future large.
         tracing::Instrument::instrument(Box::pin(self.dispatch(request, context)), span).await

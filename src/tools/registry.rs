@@ -115,7 +115,17 @@ impl Tool {
         F: Fn(KernelHandle, A, CallContext) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Outcome> + Send + 'static,
     {
-        let input = schema::input::<A>();
+        Self::with_input::<A, R, F, Fut>(about, schema::input::<A>(), body)
+    }
+
+    /// The same with its own form of the arguments' schema.
+    pub fn with_input<A, R, F, Fut>(about: About, input: Object, body: F) -> Self
+    where
+        A: DeserializeOwned + JsonSchema + Send + 'static,
+        R: JsonSchema,
+        F: Fn(KernelHandle, A, CallContext) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Outcome> + Send + 'static,
+    {
         let output = schema::output::<R>();
         let rules = input.clone();
         let handler: Handler = Box::new(move |kernel, raw, context| match args::read::<A>(&rules, raw) {

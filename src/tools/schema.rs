@@ -9,8 +9,11 @@ use serde_json::{Map, Value, json};
 /// A JSON object.
 pub type Object = Map<String, Value>;
 
-/// Objects nested deeper than this are free-form: several hosts refuse deeper schemas.
-const DEPTH_MAX: usize = 3;
+/// Objects nested deeper than this in arguments are free-form: several hosts refuse deeper schemas.
+const INPUT_DEPTH: usize = 3;
+/// The same for results. Only the fields themselves: models read results, not their schemas, and every host
+/// loads the whole list; the shared documents in `schemas/` have the full shapes.
+const OUTPUT_DEPTH: usize = 0;
 
 /// Keywords no host needs and some refuse.
 const DROPPED: [&str; 12] = [
@@ -30,7 +33,16 @@ const DROPPED: [&str; 12] = [
 
 /// Schema of a tool's arguments: a closed object.
 pub fn input<T: JsonSchema>() -> Object {
-    let mut root = clean_root(generate::<T>(Direction::Input), DEPTH_MAX);
+    closed::<T>(INPUT_DEPTH)
+}
+
+/// The same with every nested object free-form, for a tool whose arguments another tool spells out.
+pub fn input_brief<T: JsonSchema>() -> Object {
+    closed::<T>(0)
+}
+
+fn closed<T: JsonSchema>(depth: usize) -> Object {
+    let mut root = clean_root(generate::<T>(Direction::Input), depth);
     root.remove("description");
     root.insert("additionalProperties".to_owned(), Value::Bool(false));
     root
@@ -38,17 +50,14 @@ pub fn input<T: JsonSchema>() -> Object {
 
 /// Schema of a tool's result: an open object that also describes the error object, with only `ok` required.
 pub fn output<T: JsonSchema>() -> Object {
-    let body = clean_root(generate::<T>(Direction::Output), DEPTH_MAX);
+    let body = clean_root(generate::<T>(Direction::Output), OUTPUT_DEPTH);
     let mut properties = Object::new();
-    properties.insert(
-        "ok".to_owned(),
-        json!({ "type": "boolean", "description": "Whether the call did what it was asked." }),
-    );
+    properties.insert("ok".to_owned(), json!({ "type": "boolean", "description": "Whether it worked." }));
     let errors = json!({
-        "code": { "type": "string", "description": "Stable error code; only when ok is false." },
+        "code": { "type": "string", "description": "Stable error code when ok is false." },
         "error": { "type": "string", "description": "What went wrong." },
-        "details": { "type": "object", "description": "More about the error, for programs." },
-        "truncated": { "type": "array", "items": { "type": "string" }, "description": "What was cut from this result and how to get the rest." },
+        "details": { "type": "object", "description": "More about an error." },
+        "truncated": { "type": "array", "items": { "type": "string" }, "description": "What was cut and how to get the rest." },
     });
     if let Some(Value::Object(own)) = body.get("properties") {
         properties.extend(own.clone());

@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(names(&Selection::default()).len(), 11);
         let verify = Selection { toolsets: Some(list(&["verify"])), ..Selection::default() };
         assert_eq!(names(&verify), ["verify_run"]);
-        let both = Selection { tools: Some(list(&["workflow_list"])), ..verify.clone() };
+        let both = Selection { tools: Some(list(&["workflow_list"])), ..verify };
         assert_eq!(names(&both), ["verify_run", "workflow_list"]);
         let looking = Selection { access: Access::ReadOnly, ..Selection::default() };
         assert_eq!(names(&looking), ["workflow_evidence", "workflow_list", "workflow_status", "workflow_validate"]);

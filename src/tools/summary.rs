@@ -1,12 +1,34 @@
 //! Short texts for people and models: where a run stands and which tool to call next; and cutting views to size.
 
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::outcome::{RESULT_MAX, head, wire_len};
 use crate::{
     kernel::RunView,
-    model::{NodeState, RunOutcome, RunState},
+    model::{NodeState, RunId, RunOutcome, RunState},
 };
+
+/// What the answers to resume, cancel and approve promise of a run; they carry all that workflow_status shows.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunBrief {
+    /// The run.
+    pub run_id: RunId,
+    /// Name of its spec.
+    pub workflow: String,
+    /// Where it stands.
+    pub state: RunState,
+    /// Present once terminal.
+    pub outcome: Option<RunOutcome>,
+    /// Why the outcome is what it is.
+    pub outcome_reason: Option<String>,
+    /// Node entered last.
+    pub current_node: Option<String>,
+    /// US dollars so far, children included.
+    pub cost_usd: f64,
+}
 
 /// Longest text of a node shown in a status, in bytes.
 const NODE_TEXT_MAX: usize = 4096;

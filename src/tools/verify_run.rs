@@ -21,7 +21,7 @@ use super::{
     CallContext, Detach, Hints, KernelHandle, Outcome, Tool, ToolResult, Toolset,
     args::{invalid, run_id},
     registry::{About, Length},
-    shapes::ContractShape,
+    shapes::{ContractShape, Free},
     start_args::absolute,
     workflow_evidence::{self, nothing_for},
 };
@@ -51,18 +51,33 @@ struct Args {
     label: Option<String>,
 }
 
-/// A bundle, or the handle of a check that still runs.
+/// The handle of a check that still runs.
+#[derive(Debug, Serialize)]
+struct Handle {
+    running: bool,
+    label: String,
+}
+
+/// What an answer promises: a handle, or the bundle as workflow_evidence shows it.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Output {
     /// The checks go on in the background; call verify_run with this label again.
-    #[serde(skip_serializing_if = "Option::is_none")]
     running: Option<bool>,
     /// Name the evidence is stored under.
-    #[serde(skip_serializing_if = "Option::is_none")]
     label: Option<String>,
-    #[serde(flatten)]
-    evidence: Option<workflow_evidence::Output>,
+    /// Whether every required check holds.
+    passed: Option<bool>,
+    /// Names the bundle.
+    evidence_id: Option<String>,
+    /// One entry a check: id, type, required, passed, detail, tail.
+    results: Option<Vec<Free>>,
+    /// Files that changed.
+    changed_files: Option<Vec<String>>,
+    /// Names of the files beside the bundle.
+    files: Option<Vec<String>>,
+    /// What was dropped from the contract or looks odd.
+    warnings: Option<Vec<Free>>,
 }
 
 type Ended = Result<Evidence, Error>;
@@ -309,7 +324,7 @@ async fn wait_end(ended: &mut watch::Receiver<Option<Ended>>) -> Option<Ended> {
 
 fn running(entry: &Entry) -> Outcome {
     let text = format!("The checks still run. Next: verify_run {{\"label\": \"{}\"}}.", entry.label);
-    ToolResult::new(&Output { running: Some(true), label: Some(entry.label.clone()), evidence: None }, text)
+    ToolResult::new(&Handle { running: true, label: entry.label.clone() }, text)
 }
 
 /// A check of an earlier call or process, from the store.

@@ -9,7 +9,6 @@ use super::{
     registry::{About, Length},
     summary,
 };
-use crate::kernel::RunView;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -37,7 +36,7 @@ waitMs.",
         length: Length::Short,
         pairs: &["workflow_status"],
     };
-    Tool::new::<Args, RunView, _, _>(about, run)
+    Tool::new::<Args, summary::RunBrief, _, _>(about, run)
 }
 
 async fn run(kernel: KernelHandle, args: Args, _context: CallContext) -> Outcome {

