@@ -19,3 +19,4 @@ mod store;
 mod tidy;
 mod verify;
 mod workflow;
+mod workflow_control;
