@@ -144,7 +144,8 @@ impl Out {
             to_stdout(&format!("{:#}\n", failure.document()));
         } else {
             let message = printable(&failure.message, false);
-            to_stderr(&format!("error: {message}\n  what to do: {}\n", failure.hint()));
+            let advice = failure.advice().map_or(String::new(), |hint| format!("  what to do: {hint}\n"));
+            to_stderr(&format!("error: {message}\n{advice}"));
         }
     }
 

@@ -344,7 +344,7 @@ fn resume(context: &Context, id: &str, wait: &WaitArgs) -> Outcome {
         }
         wait.here(context, "resuming a run")?;
         app.kernel.resume(id).await?;
-        wait::follow(context, app, id, wait.wait_timeout).await
+        wait::follow(context, app, id, view.seq, wait.wait_timeout).await
     })
 }
 
@@ -354,7 +354,7 @@ fn approve(context: &Context, id: &str, answer: Option<&str>, comment: Option<St
     context.with_app(if follow { Mode::Command } else { Mode::Record }, async |app| {
         let view = app.kernel.approve(id, approved, comment).await?;
         if follow {
-            return wait::follow(context, app, id, wait.wait_timeout).await;
+            return wait::follow(context, app, id, view.seq, wait.wait_timeout).await;
         }
         shown(context, &view, if approved { "approved" } else { "rejected" });
         if !view.state.is_terminal() {
