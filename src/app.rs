@@ -51,8 +51,7 @@ pub struct App {
 impl App {
     /// Builds everything over the state directory. Blocking work goes to the blocking pool.
     pub async fn open(config: Config, mode: Mode) -> anyhow::Result<Self> {
-        let opened = tasks::blocking("open", move || Self::build(config, mode)).await?;
-        opened
+        tasks::blocking("open", move || Self::build(config, mode)).await?
     }
 
     fn build(config: Config, mode: Mode) -> anyhow::Result<Self> {

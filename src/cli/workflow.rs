@@ -313,7 +313,7 @@ fn validate(context: &Context, args: &SpecArgs) -> Outcome {
             return Err(crate::kernel::Error::problems(
                 crate::model::Code::SpecInvalid,
                 "the spec is not valid",
-                problems,
+                &problems,
             )
             .into());
         }

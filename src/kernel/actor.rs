@@ -54,10 +54,7 @@ pub(super) enum Lost {
 
 impl From<store::Error> for Lost {
     fn from(e: store::Error) -> Self {
-        match e {
-            store::Error::Superseded { .. } => Self::Stopped(Stop::Superseded),
-            other => Self::Store(other),
-        }
+        if matches!(e, store::Error::Superseded { .. }) { Self::Stopped(Stop::Superseded) } else { Self::Store(e) }
     }
 }
 

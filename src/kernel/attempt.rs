@@ -39,6 +39,7 @@ type Reports = tokio::sync::mpsc::Receiver<Report>;
 type StopCause = Option<(Stop, Option<String>)>;
 
 /// The result of a node whose task panicked.
+#[expect(clippy::needless_pass_by_value, reason = "taken by unwrap_or_else")]
 fn abnormal(e: tokio::task::JoinError) -> NodeResult {
     NodeResult::failed(format!("the node ended abnormally: {e}"))
 }

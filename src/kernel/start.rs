@@ -55,7 +55,7 @@ pub(super) async fn start(kernel: &Arc<Inner>, request: StartRequest) -> Result<
     }
     let (inner, asked) = (kernel.clone(), request.clone());
     let checked = tasks::blocking("validate", move || validate::request(&inner, &asked)).await;
-    let valid = checked.map_err(|e| super::internal(&e))?.map_err(validate::refusal)?;
+    let valid = checked.map_err(|e| super::internal(&e))?.map_err(|problems| validate::refusal(&problems))?;
     let lineage = lineage(kernel, request.parent.as_deref()).await?;
     // Two starts of one name in this process take turns, so that the loser finds the winner's run.
     let _turn = match (&request.run_id, &request.idempotency_key) {

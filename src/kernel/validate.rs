@@ -72,7 +72,7 @@ pub(super) fn request(kernel: &Inner, request: &StartRequest) -> Result<Valid, V
 }
 
 /// The error of a refused start: its code says whether a later version would take it.
-pub(super) fn refusal(problems: Vec<Problem>) -> Error {
+pub(super) fn refusal(problems: &[Problem]) -> Error {
     let later = problems.iter().any(|p| p.message.contains(NOT_YET) || p.message.contains("not available in this version"));
     let path = problems.iter().find(|p| p.path == "cwd").filter(|_| problems.len() == 1);
     let code = if later {

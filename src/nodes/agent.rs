@@ -41,7 +41,7 @@ pub(super) async fn run(ctx: &NodeCtx, node: &AgentNode) -> NodeResult {
     .await;
     let (outcome, unkillable) = match turn::answered(done) {
         Ok(answer) => answer,
-        Err(result) => return result,
+        Err(result) => return *result,
     };
     if let (Some(name), Some(id)) = (&node.session_name, &outcome.native_id) {
         let data = json!({ "engine": node.choice.engine, "nativeId": id });

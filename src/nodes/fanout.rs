@@ -191,7 +191,7 @@ async fn synthesise(ctx: &NodeCtx, node: &FanoutNode, reports: &[(String, String
     )
     .await;
     match turn::answered(done) {
-        Err(result) => result,
+        Err(result) => *result,
         Ok((outcome, unkillable)) => {
             let data = [("synthesis".to_owned(), turn_data(&outcome))].into();
             if outcome.ok {
