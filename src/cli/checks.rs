@@ -83,7 +83,7 @@ mod tests {
         for bad in ["sh -c \"exit 0\"", "sh -c 'x'", "echo `date`", "a\\ b", "   "] {
             let failure = args(&[bad]).contract().unwrap_err();
             assert_eq!(failure.exit(), 2, "{bad}");
-            assert!(bad.trim().is_empty() || failure.hint().contains("--contract"), "{bad}");
+            assert!(bad.trim().is_empty() || failure.advice().unwrap().contains("--contract"), "{bad}");
         }
     }
 

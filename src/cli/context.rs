@@ -63,14 +63,15 @@ impl Context {
         result
     }
 
-    /// Opens the application, runs `body` with it and shuts it down whatever `body` says.
-    pub(crate) fn with_app<F>(&self, body: F) -> Outcome
+    /// Opens the application, runs `body` with it and shuts it down whatever `body` says. With [`Mode::Record`]
+    /// this process executes no run.
+    pub(crate) fn with_app<F>(&self, mode: Mode, body: F) -> Outcome
     where
         F: AsyncFnOnce(&App) -> Outcome,
     {
         let config = self.config()?;
         self.block_on(async {
-            let app = App::open(config, Mode::Command).await?;
+            let app = App::open(config, mode).await?;
             let outcome = body(&app).await;
             app.shutdown().await;
             outcome

@@ -266,7 +266,7 @@ fn port(config: &Config) -> Row {
 
 /// Runs whose process is gone.
 async fn stale(config: Config) -> Row {
-    let app = match App::open(config, Mode::Command).await {
+    let app = match App::open(config, Mode::Record).await {
         Ok(app) => app,
         Err(e) => return Row::bad(Status::Missing, "state", format!("{e:#}"), "repair or move the state directory"),
     };

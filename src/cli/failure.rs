@@ -25,7 +25,7 @@ pub(crate) struct Failure {
     /// What to do; the code's own hint when absent.
     pub(crate) hint: Option<String>,
     /// More, for programs.
-    pub(crate) details: Option<Value>,
+    pub(crate) details: Option<Box<Value>>,
 }
 
 impl Failure {
@@ -50,19 +50,27 @@ impl Failure {
     }
 
     /// What to do next.
-    pub(crate) fn hint(&self) -> &str {
+    fn hint(&self) -> &str {
         self.hint.as_deref().unwrap_or_else(|| self.code.hint())
+    }
+
+    /// What to do next, unless the message says it already.
+    pub(crate) fn advice(&self) -> Option<&str> {
+        Some(self.hint()).filter(|hint| !self.message.contains(hint))
     }
 
     /// The error object of the `--json` form.
     pub(crate) fn document(&self) -> Value {
         let mut document = json!({
             "ok": false,
-            "error": format!("{}; {}", self.message.trim_end_matches('.'), self.hint()),
+            "error": match self.advice() {
+                Some(hint) => format!("{}; {hint}", self.message.trim_end_matches('.')),
+                None => self.message.clone(),
+            },
             "code": self.code.as_str(),
         });
         if let (Some(details), Some(object)) = (&self.details, document.as_object_mut()) {
-            object.insert("details".to_owned(), details.clone());
+            object.insert("details".to_owned(), details.as_ref().clone());
         }
         document
     }
@@ -70,7 +78,7 @@ impl Failure {
 
 impl From<kernel::Error> for Failure {
     fn from(e: kernel::Error) -> Self {
-        Self { code: e.code, message: e.message, hint: None, details: e.details }
+        Self { code: e.code, message: e.message, hint: None, details: e.details.map(Box::new) }
     }
 }
 

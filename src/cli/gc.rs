@@ -11,7 +11,7 @@ use super::{
     table::Table,
 };
 use crate::{
-    app::App,
+    app::{App, Mode},
     kernel::{ListQuery, view::ListEntry},
     model::{Code, RunState},
     sys::{Clock, Fs, Kind, SystemClock},
@@ -65,7 +65,7 @@ fn age(text: &str) -> Result<i64, String> {
 
 /// Deletes them.
 pub(crate) fn run(context: &Context, args: &GcArgs) -> Outcome {
-    context.with_app(async |app| {
+    context.with_app(Mode::Record, async |app| {
         let chosen = choose(args, all(app).await?, SystemClock.wall().millis());
         let mut table = Table::new(["RUN", "WORKFLOW", "STATE", "CHANGED", "BYTES"]);
         let (mut freed, mut runs, mut failed) = (0, Vec::new(), Vec::new());

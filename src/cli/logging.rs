@@ -18,7 +18,7 @@ pub(crate) fn start(global: &Global, config: &Config) {
         (false, 2) => "info,claw_orchestrator=debug",
         (false, _) => "debug,claw_orchestrator=trace",
     };
-    let (filter, complaint) = match chosen.map(|text| EnvFilter::try_new(text)) {
+    let (filter, complaint) = match chosen.map(EnvFilter::try_new) {
         Some(Ok(filter)) => (filter, None),
         Some(Err(e)) => (EnvFilter::new(fallback), Some(e)),
         None => (EnvFilter::new(fallback), None),

@@ -151,8 +151,8 @@ fn run(args: &[OsString]) -> u8 {
 
 fn dispatch(context: &Context, command: Command) -> Outcome {
     match command {
-        Command::Mcp(args) => serve::mcp(context, args),
-        Command::Serve(args) => serve::http(context, args),
+        Command::Mcp(args) => serve::mcp(context, &args),
+        Command::Serve(args) => serve::http(context, &args),
         Command::Supervise | Command::AgentScript { .. } => Err(Failure::usage(
             "this subcommand is started by the program itself",
             "put it directly after the program's name, without global flags",

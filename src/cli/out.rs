@@ -64,7 +64,7 @@ impl Out {
     pub(crate) fn line(&self, text: impl AsRef<str>) {
         self.end_live();
         let text = printable(text.as_ref(), self.terminal);
-        if self.style.json { to_stderr(&format!("{text}\n")) } else { to_stdout(&format!("{text}\n")) }
+        self.people(&format!("{text}\n"));
     }
 
     /// A line of progress; left out with `-q`.
@@ -144,7 +144,8 @@ impl Out {
             to_stdout(&format!("{:#}\n", failure.document()));
         } else {
             let message = printable(&failure.message, false);
-            to_stderr(&format!("error: {message}\n  what to do: {}\n", failure.hint()));
+            let advice = failure.advice().map_or(String::new(), |hint| format!("  what to do: {hint}\n"));
+            to_stderr(&format!("error: {message}\n{advice}"));
         }
     }
 
@@ -183,9 +184,18 @@ impl Out {
         }
     }
 
+    /// Where text for people goes.
+    fn people(&self, text: &str) {
+        if self.style.json {
+            to_stderr(text);
+        } else {
+            to_stdout(text);
+        }
+    }
+
     fn end_live(&self) {
         if self.live_shown.swap(false, Ordering::Relaxed) {
-            if self.style.json { to_stderr("\r\x1b[K") } else { to_stdout("\r\x1b[K") }
+            self.people("\r\x1b[K");
         }
     }
 }

@@ -1,6 +1,9 @@
 //! `clawo schemas` and `clawo manifest`: what is generated from the types, written out or compared.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use clap::Subcommand;
 use serde_json::json;
@@ -33,7 +36,7 @@ pub(crate) fn run(context: &Context, command: &SchemasCommand) -> Outcome {
     match command {
         SchemasCommand::Export { out, check } => {
             let dir = absolute(out)?;
-            let files: Vec<(String, String)> = crate::tools::export::export().into_iter().collect();
+            let files = crate::tools::export::export();
             if *check { compare(context, &dir, &files) } else { write(context, &dir, &files) }
         }
     }
@@ -46,15 +49,14 @@ pub(crate) fn manifest(context: &Context) -> Outcome {
     Ok(0)
 }
 
-fn write(context: &Context, dir: &Path, files: &[(String, String)]) -> Outcome {
+fn write(context: &Context, dir: &Path, files: &BTreeMap<String, String>) -> Outcome {
     let failed = |e| Failure::io("write the schemas", e);
     for (name, text) in files {
         let path = dir.join(name);
         create_dir_all(&RealFs, path.parent().unwrap_or(dir)).map_err(failed)?;
         write_atomic(&RealFs, &path, text.as_bytes()).map_err(failed)?;
     }
-    let stale: Vec<String> =
-        present(dir, dir)?.into_iter().filter(|n| !files.iter().any(|(name, _)| name == n)).collect();
+    let stale: Vec<String> = present(dir, dir)?.into_iter().filter(|n| !files.contains_key(n)).collect();
     for name in &stale {
         RealFs.remove_file(&dir.join(name)).map_err(failed)?;
     }
@@ -63,7 +65,7 @@ fn write(context: &Context, dir: &Path, files: &[(String, String)]) -> Outcome {
     Ok(0)
 }
 
-fn compare(context: &Context, dir: &Path, files: &[(String, String)]) -> Outcome {
+fn compare(context: &Context, dir: &Path, files: &BTreeMap<String, String>) -> Outcome {
     let mut differences = Vec::new();
     for (name, text) in files {
         match RealFs.read(&dir.join(name)) {
@@ -74,7 +76,7 @@ fn compare(context: &Context, dir: &Path, files: &[(String, String)]) -> Outcome
         }
     }
     for name in present(dir, dir)? {
-        if !files.iter().any(|(known, _)| *known == name) {
+        if !files.contains_key(&name) {
             differences.push(format!("{name} belongs to nothing any more"));
         }
     }

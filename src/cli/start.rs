@@ -14,8 +14,9 @@ use super::{
     wait,
 };
 use crate::{
+    app::Mode,
     kernel::{Source, StartRequest},
-    model::Code,
+    model::{Code, RunId},
 };
 
 /// Flags of a command that follows a run.
@@ -87,7 +88,10 @@ pub(crate) fn template(
 /// Starts a run in this process and follows it to its end.
 pub(crate) fn run_here(context: &Context, request: StartRequest, wait: &WaitArgs) -> Outcome {
     wait.here(context, "starting a run")?;
-    context.with_app(async |app| {
+    if let Some(id) = &request.run_id {
+        RunId::parse(id).map_err(|e| Failure::usage(e.to_string(), "choose another --run-id, or leave it out"))?;
+    }
+    context.with_app(Mode::Command, async |app| {
         let started = app.kernel.start(request).await?;
         for warning in &started.warnings {
             context.out.note(format!("warning: {warning}"));
@@ -98,6 +102,6 @@ pub(crate) fn run_here(context: &Context, request: StartRequest, wait: &WaitArgs
             started.workflow,
             started.nodes.len()
         ));
-        wait::follow(context, app, started.run_id.as_str(), wait.wait_timeout).await
+        wait::follow(context, app, started.run_id.as_str(), 0, wait.wait_timeout).await
     })
 }

@@ -13,7 +13,7 @@ use super::{
     wait,
 };
 use crate::{
-    app::App,
+    app::{App, Mode},
     git::Git,
     kernel::{Evidence, VerifyRequest},
     model::{Code, evidence::CheckResult},
@@ -54,7 +54,7 @@ pub(crate) struct VerifyArgs {
 pub(crate) fn run(context: &Context, args: &VerifyArgs) -> Outcome {
     match (&args.id, &args.contract) {
         (_, Some(contract)) => now(context, args, contract),
-        (Some(id), None) => context.with_app(async |app| stored(context, app, id, args).await),
+        (Some(id), None) => context.with_app(Mode::Record, async |app| stored(context, app, id, args).await),
         (None, None) => Err(Failure::usage("neither a run nor a contract was named", "give a run id, or --contract")),
     }
 }
@@ -76,7 +76,7 @@ fn now(context: &Context, args: &VerifyArgs, contract: &str) -> Outcome {
         cancel: CancellationToken::new(),
         progress: None,
     };
-    context.with_app(async |app| {
+    context.with_app(Mode::Record, async |app| {
         let cancel = request.cancel.clone();
         let mut interrupted = std::pin::pin!(wait::interruption());
         let mut verification = std::pin::pin!(app.kernel.verify(request));

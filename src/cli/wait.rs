@@ -15,22 +15,27 @@ use super::{
 };
 use crate::{
     app::App,
-    kernel::{Error, RunView, StatusQuery, view::NodeView},
-    model::{Code, NodeState, RunOutcome, RunState},
+    kernel::{Error, RunView, StatusQuery},
+    model::{Code, Event, NodeId, NodeState, RunOutcome, RunState, Time},
     sys::{Clock, SystemClock},
 };
 
 /// Longest wait for a change between two looks. On a terminal the elapsed time moves at this pace.
 const TICK: Duration = Duration::from_secs(1);
 
+/// Events asked for with each look; more than a run commits between two.
+const EVENTS: usize = 500;
+
 /// Follows a run that this process (or another) executes; returns the exit status of the command.
-pub(crate) async fn follow(context: &Context, app: &App, run: &str, minutes: Option<u64>) -> Outcome {
+///
+/// Changes after commit `seq` are shown.
+pub(crate) async fn follow(context: &Context, app: &App, run: &str, seq: u64, minutes: Option<u64>) -> Outcome {
     let mut interrupted = pin!(interruption());
     let started = SystemClock.boot();
     let limit = minutes.map(|m| Duration::from_millis(m * MINUTE_MS));
-    let mut shown = Shown::default();
+    let mut shown = Shown::after(seq);
     loop {
-        let view = app.kernel.status(run, StatusQuery::default()).await?;
+        let view = app.kernel.status(run, StatusQuery { events: EVENTS, wait_ms: 0 }).await?;
         shown.changes(context, &view);
         if view.state.is_terminal() {
             return Ok(ended(context, &view));
@@ -61,30 +66,35 @@ fn taken_over(resumed: Result<RunView, Error>) -> Result<(), Failure> {
 }
 
 /// What was already said about a run.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shown {
-    nodes: BTreeMap<String, (NodeState, u32, u32)>,
-    state: Option<RunState>,
+    /// Last commit whose events were shown.
+    seq: u64,
+    entered: BTreeMap<NodeId, Time>,
     gate: Option<(String, u32)>,
     waiting: Option<String>,
 }
 
 impl Shown {
+    /// Everything after commit `seq` is new.
+    fn after(seq: u64) -> Self {
+        Self { seq, entered: BTreeMap::new(), gate: None, waiting: None }
+    }
+
     /// Says what is new.
     fn changes(&mut self, context: &Context, view: &RunView) {
-        for node in &view.nodes {
-            let now = (node.state, node.visits, node.attempts);
-            if self.nodes.insert(node.id.clone(), now) != Some(now) && node.state != NodeState::Pending {
-                context.out.progress(node_line(context, view, node));
+        let known = self.seq;
+        for entry in view.events.iter().filter(|e| e.seq > known) {
+            // An event of a newer program is none of ours to show.
+            if let Ok(event) = serde_json::from_value::<Event>(entry.event.clone()) {
+                self.event(context, entry.ts, &event);
             }
         }
-        if self.state.replace(view.state) != Some(view.state) && !view.state.is_terminal() {
-            context.out.progress(format!("{}  run {}", context.out.time(view.updated_at), view.state.as_str()));
-        }
+        self.seq = self.seq.max(view.seq);
         let gate = view.gate.as_ref().map(|g| (g.node.clone(), g.visit));
         if let Some(open) = view.gate.as_ref().filter(|_| self.gate != gate) {
             context.out.line(format!("gate {}: {}", open.node, open.prompt));
-            context.out.line(format!("  so far: {}; {}", open.changes, open.checks));
+            context.out.line(format!("  so far: {}; {}; {}", open.changes, open.checks, open.spent));
             context.out.line(format!("  yes: {}\n  no: {}", open.on_approve, open.on_reject));
             context.out.line(format!(
                 "  answer: clawo workflow approve {0}   or   clawo workflow approve {0} reject",
@@ -98,30 +108,34 @@ impl Shown {
         }
         self.waiting = waiting;
     }
-}
 
-fn node_line(context: &Context, view: &RunView, node: &NodeView) -> String {
-    let word = node_word(node.state);
-    let tone = match node.state {
-        NodeState::Succeeded => Tone::Good,
-        NodeState::Failed | NodeState::Cancelled => Tone::Bad,
-        NodeState::Pending | NodeState::Running | NodeState::AwaitingHuman | NodeState::Skipped => Tone::Dim,
-    };
-    let mut line = format!(
-        "{}  {} {}  visit {} attempt {}",
-        context.out.time(view.updated_at),
-        node.id,
-        context.out.paint(tone, word),
-        node.visits,
-        node.attempts
-    );
-    if let Some(ms) = node.duration_ms.filter(|_| node.state != NodeState::Running) {
-        line.push_str(&format!("  {}", duration(ms)));
+    /// One line a change of state.
+    fn event(&mut self, context: &Context, at: Time, event: &Event) {
+        let out = &context.out;
+        if let Event::RunState { state, .. } = event
+            && !state.is_terminal()
+        {
+            out.progress(format!("{}  run {}", out.time(at), state.as_str()));
+        }
+        let Event::NodeState { node, state, visit, attempt, error, .. } = event else { return };
+        let tone = match state {
+            NodeState::Succeeded => Tone::Good,
+            NodeState::Failed | NodeState::Cancelled => Tone::Bad,
+            NodeState::Pending | NodeState::Running | NodeState::AwaitingHuman | NodeState::Skipped => Tone::Dim,
+        };
+        let word = out.paint(tone, node_word(*state));
+        let mut line = format!("{}  {node} {word}  visit {visit} attempt {attempt}", out.time(at));
+        if *state == NodeState::Running {
+            self.entered.insert(node.clone(), at);
+        } else if let Some(entered) = self.entered.get(node) {
+            let took = u64::try_from(at.millis().saturating_sub(entered.millis())).unwrap_or_default();
+            line.push_str(&format!("  {}", duration(took)));
+        }
+        if let Some(error) = error {
+            line.push_str(&format!("  {}", first_line(error)));
+        }
+        out.progress(line);
     }
-    if let Some(error) = node.error.as_ref().filter(|_| node.state == NodeState::Failed) {
-        line.push_str(&format!("  {}", first_line(error)));
-    }
-    line
 }
 
 fn live_line(view: &RunView, elapsed: Duration) -> String {

@@ -14,6 +14,7 @@ use super::{
     wait,
 };
 use crate::{
+    app::Mode,
     git::RestoreTo,
     kernel::{ListQuery, RunView, Source, StartRequest, StatusQuery, view::ListEntry},
     model::{RunOutcome, RunState},
@@ -167,14 +168,14 @@ pub(crate) fn run(context: &Context, command: WorkflowCommand) -> Outcome {
         }
         WorkflowCommand::Validate(args) => validate(context, &args),
         WorkflowCommand::Resume { id, wait } => resume(context, &id, &wait),
-        WorkflowCommand::Cancel { id, reason } => context.with_app(async |app| {
+        WorkflowCommand::Cancel { id, reason } => context.with_app(Mode::Record, async |app| {
             let view = app.kernel.cancel(&id, reason).await?;
             shown(context, &view, &format!("run {} {}", view.run_id, view.state.as_str()));
             Ok(0)
         }),
         WorkflowCommand::Steer { id, text } => {
             let text = text_or_stdin(&text, "correction")?;
-            context.with_app(async |app| {
+            context.with_app(Mode::Record, async |app| {
                 let node = app.kernel.steer(&id, &text).await?;
                 context.out.document(&json!({ "runId": id, "steered": true, "queuedFor": node }));
                 context.out.line(format!("queued for {node}"));
@@ -214,7 +215,7 @@ fn list(context: &Context, args: ListArgs) -> Outcome {
         limit: usize::from(args.limit),
         cursor: args.cursor,
     };
-    context.with_app(async |app| {
+    context.with_app(Mode::Record, async |app| {
         let page = app.kernel.list(query).await?;
         context.out.document(&json!(page));
         let mut table = Table::new(["RUN", "WORKFLOW", "STATE", "OUTCOME", "CREATED"]);
@@ -254,7 +255,7 @@ fn outcome_word(outcome: Option<RunOutcome>) -> &'static str {
 }
 
 fn show(context: &Context, id: &str, events: u16) -> Outcome {
-    context.with_app(async |app| {
+    context.with_app(Mode::Record, async |app| {
         let view = app.kernel.status(id, StatusQuery { events: usize::from(events), wait_ms: 0 }).await?;
         if context.out.json() {
             context.out.document(&json!(view));
@@ -305,10 +306,10 @@ fn describe(out: &Out, view: &RunView) {
 
 fn validate(context: &Context, args: &SpecArgs) -> Outcome {
     let request = args.request()?;
-    context.with_app(async |app| {
+    context.with_app(Mode::Record, async |app| {
         let validation = app.kernel.validate(request).await;
         if !validation.ok {
-            let problems = validation.errors.clone();
+            let problems = validation.errors;
             return Err(crate::kernel::Error::problems(
                 crate::model::Code::SpecInvalid,
                 "the spec is not valid",
@@ -335,7 +336,7 @@ fn validate(context: &Context, args: &SpecArgs) -> Outcome {
 }
 
 fn resume(context: &Context, id: &str, wait: &WaitArgs) -> Outcome {
-    context.with_app(async |app| {
+    context.with_app(Mode::Command, async |app| {
         let view = app.kernel.status(id, StatusQuery::default()).await?;
         if view.state.is_terminal() {
             shown(context, &view, "the run has ended already; nothing was changed");
@@ -343,16 +344,17 @@ fn resume(context: &Context, id: &str, wait: &WaitArgs) -> Outcome {
         }
         wait.here(context, "resuming a run")?;
         app.kernel.resume(id).await?;
-        wait::follow(context, app, id, wait.wait_timeout).await
+        wait::follow(context, app, id, view.seq, wait.wait_timeout).await
     })
 }
 
 fn approve(context: &Context, id: &str, answer: Option<&str>, comment: Option<String>, wait: &WaitArgs) -> Outcome {
     let approved = !matches!(answer, Some("reject" | "false" | "no"));
-    context.with_app(async |app| {
+    let follow = wait.wait || context.global.local;
+    context.with_app(if follow { Mode::Command } else { Mode::Record }, async |app| {
         let view = app.kernel.approve(id, approved, comment).await?;
-        if wait.wait || context.global.local {
-            return wait::follow(context, app, id, wait.wait_timeout).await;
+        if follow {
+            return wait::follow(context, app, id, view.seq, wait.wait_timeout).await;
         }
         shown(context, &view, if approved { "approved" } else { "rejected" });
         if !view.state.is_terminal() {
@@ -371,7 +373,7 @@ fn delete(context: &Context, id: &str, yes: bool) -> Outcome {
             "add --yes",
         ));
     }
-    context.with_app(async |app| {
+    context.with_app(Mode::Record, async |app| {
         app.kernel.delete(id).await?;
         context.out.document(&json!({ "runId": id, "deleted": true }));
         context.out.line(format!("run {id} deleted"));
@@ -385,7 +387,7 @@ fn restore(context: &Context, id: &str, at: Option<&str>, to: &str) -> Outcome {
     } else {
         RestoreTo::Branch(to.to_owned())
     };
-    context.with_app(async |app| {
+    context.with_app(Mode::Record, async |app| {
         let what = app.kernel.restore(id, at, target).await?;
         context.out.document(&json!({ "runId": id, "restored": what, "to": to }));
         context.out.line(format!("restored {what} to {to}"));

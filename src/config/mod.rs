@@ -69,7 +69,32 @@ pub struct Flags {
 }
 
 /// STUB.
+#[expect(clippy::disallowed_methods, reason = "stub")]
 pub fn load(flags: &Flags) -> Result<Config, String> {
-    let _ = flags;
-    Err("not merged yet".to_owned())
+    let env: BTreeMap<String, String> = std::env::vars().collect();
+    let home = flags.home.clone().or_else(|| env.get("CLAWO_HOME").map(PathBuf::from)).unwrap_or_default();
+    Ok(Config {
+        wf_dir: home.join("wf"),
+        home,
+        user_home: env.get("HOME").map(PathBuf::from),
+        program: std::env::current_exe().unwrap_or_default(),
+        default_engine: None,
+        engine_bins: BTreeMap::new(),
+        engine_env: BTreeMap::new(),
+        max_sessions: None,
+        auto_resume: false,
+        chrome: None,
+        tools: None,
+        secret_names: Vec::new(),
+        server: Server {
+            host: "127.0.0.1".into(),
+            port: 18796,
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            rate_limit: 300,
+            max_body_bytes: 5 << 20,
+            token: None,
+        },
+        env,
+    })
 }

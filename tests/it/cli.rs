@@ -194,7 +194,7 @@ fn json_everywhere() {
         (&["workflow", "steer", "nobody", "text"], 3, Some("run_not_found")),
         (&["workflow", "steer", "r1", "text"], 6, Some("run_terminal")),
         (&["workflow", "approve", "nobody"], 3, Some("run_not_found")),
-        (&["workflow", "approve", "r1"], 6, Some("run_terminal")),
+        (&["workflow", "approve", "r1"], 6, Some("gate_not_waiting")),
         (&["workflow", "restore", "nobody", "--to", "b"], 3, Some("run_not_found")),
         (&["workflow", "delete", "r1"], 2, Some("invalid_argument")),
         (&["verify", "nobody"], 3, Some("run_not_found")),
@@ -221,24 +221,22 @@ fn json_everywhere() {
         (&["--version"], 0, None),
         (&["workflow", "--help"], 0, None),
     ];
+    let mut wrong = Vec::new();
     for (args, status, code) in cases {
         let args: Vec<&str> = args.iter().copied().chain(["--json"]).collect();
-        let answer = world.run(&args).exits(*status);
+        let answer = world.run(&args);
         let document = answer.json();
-        assert!(!answer.out.contains('\x1b'), "{answer:?}");
-        match code {
-            Some(code) => {
-                assert_eq!(document["ok"], false, "{answer:?}");
-                assert_eq!(document["code"], *code, "{answer:?}");
-                assert!(document["error"].as_str().is_some_and(|e| e.len() > 10), "{answer:?}");
-            }
+        let expected = match code {
+            Some(code) => document["ok"] == false && document["code"] == *code && document["error"].is_string(),
             // The manifest is a document of its own kind.
-            None if args.first() == Some(&"manifest") => {
-                assert!(document["schemaVersion"].is_number() || document["schemaVersion"].is_string())
-            }
-            None => assert_eq!(document["ok"], true, "{answer:?}"),
+            None if args.first() == Some(&"manifest") => document["schemaVersion"].is_number(),
+            None => document["ok"] == true,
+        };
+        if answer.status != *status || !expected || answer.out.contains('\x1b') {
+            wrong.push((answer, *status, *code));
         }
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
     // Its answer depends on the machine, its form does not.
     let doctor = world.run(&["doctor", "--json"]);
     assert!(doctor.json()["checks"].as_array().unwrap().len() > 8, "{doctor:?}");

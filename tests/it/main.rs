@@ -20,3 +20,5 @@ mod store;
 mod tidy;
 mod verify;
 mod workflow;
+mod workflow_control;
+mod workflow_limits;

@@ -77,7 +77,7 @@ async fn crash(context: &Context, project: &Project) -> Result<Watch, Failure> {
     let pid = client.kill().await?;
     context.out.progress(format!("the server (process {pid}) was killed with SIGKILL in the middle of the repair"));
     let client = Client::start(project).await?;
-    context.out.progress("a new server was started on the same state; resuming the run".to_owned());
+    context.out.progress("a new server was started on the same state; resuming the run");
     client.call("workflow_resume", json!({ "runId": watch.run })).await?;
     watch.until(context, &client, |_| false).await?;
     client.close().await?;

@@ -39,7 +39,9 @@ pub(super) struct Watch {
     /// Processes that owned the run, one after another.
     pub(super) owners: usize,
     state: String,
-    nodes: BTreeMap<String, (String, u64)>,
+    repair_entered: bool,
+    shown: usize,
+    said: BTreeMap<String, String>,
     started_ms: u64,
 }
 
@@ -53,7 +55,9 @@ impl Watch {
             verified: 0,
             owners: 0,
             state: String::new(),
-            nodes: BTreeMap::new(),
+            repair_entered: false,
+            shown: 0,
+            said: BTreeMap::new(),
             started_ms: now_ms(),
         }
     }
@@ -86,9 +90,9 @@ impl Watch {
         matches!(self.state.as_str(), "completed" | "failed" | "cancelled")
     }
 
-    /// Whether a red verdict has sent the work back and no other has come since.
+    /// Whether a red verdict has sent the work back to the implementer and no other verdict has come since.
     pub(super) fn repairing(&self) -> bool {
-        self.refuted > 0 && self.verified == 0
+        self.refuted == 1 && self.repair_entered && self.verified == 0
     }
 
     /// What the demo promises and was not seen.
@@ -119,29 +123,39 @@ impl Watch {
         let (green, red): (Vec<bool>, Vec<bool>) = passed.partition(|passed| *passed);
         (self.verified, self.refuted) = (green.len(), red.len());
         self.owners = events.iter().filter(|e| text(e, "type") == "fence").count();
-        for node in list(view, "nodes") {
-            self.node(context, node);
+        // The demo's runs have fewer events than are asked for, so the list only grows.
+        for event in events.iter().skip(self.shown) {
+            self.event(context, event);
         }
+        self.shown = self.shown.max(events.len());
     }
 
-    fn node(&mut self, context: &Context, node: &Value) {
-        let (id, state) = (text(node, "id"), text(node, "state"));
-        let visit = node.get("visits").and_then(Value::as_u64).unwrap_or_default();
-        if visit == 0 || self.nodes.insert(id.to_owned(), (state.to_owned(), visit)) == Some((state.to_owned(), visit))
-        {
+    /// Says a step; what the agent said comes with its end.
+    fn event(&mut self, context: &Context, event: &Value) {
+        let node = text(event, "node");
+        if text(event, "type") == "node_output" {
+            let said = event.pointer("/output/text").and_then(Value::as_str).unwrap_or_default();
+            self.said.insert(node.to_owned(), said.to_owned());
+        }
+        if text(event, "type") != "node_state" {
             return;
         }
+        let state = text(event, "state");
         let tone = match state {
             "succeeded" => Tone::Good,
             "failed" => Tone::Bad,
             _ => Tone::Dim,
         };
-        let elapsed = now_ms().saturating_sub(self.started_ms);
-        let mut line = format!("  {:>7}  {id} (visit {visit}) {}", duration(elapsed), context.out.paint(tone, state));
-        let said = match text(node, "error") {
-            "" => text(node, "output"),
-            error => error,
-        };
+        let number = |field: &str| event.get(field).and_then(Value::as_u64).unwrap_or_default();
+        self.repair_entered |= node == "implement" && number("visit") > 1;
+        let elapsed = duration(now_ms().saturating_sub(self.started_ms));
+        let mut line = format!("  {elapsed:>7}  {node} (visit {}", number("visit"));
+        if number("attempt") > 1 {
+            line.push_str(&format!(", attempt {}", number("attempt")));
+        }
+        line.push_str(&format!(") {}", context.out.paint(tone, state)));
+        let said = self.said.remove(node).unwrap_or_default();
+        let said = if state == "failed" { text(event, "error") } else { said.as_str() };
         if state != "running" && !said.is_empty() {
             line.push_str(&format!(": {}", first_line(said)));
         }
