@@ -208,9 +208,10 @@ fn store_error(error: &store::Error) -> Error {
         store::Error::Superseded { .. } => Code::Superseded,
         store::Error::Damaged { .. } | store::Error::Malformed { .. } => Code::RunCorrupt,
         store::Error::TooLarge { .. } => Code::PayloadTooLarge,
-        store::Error::Poisoned(_) | store::Error::Newer { .. } | store::Error::LowSpace { .. } | store::Error::Io(_) => {
-            Code::StoreUnavailable
-        }
+        store::Error::Poisoned(_)
+        | store::Error::Newer { .. }
+        | store::Error::LowSpace { .. }
+        | store::Error::Io(_) => Code::StoreUnavailable,
     };
     let mut details = None;
     if let store::Error::Owned { pid, host, .. } = error {

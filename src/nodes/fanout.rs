@@ -70,8 +70,7 @@ pub(super) async fn run(ctx: &NodeCtx, node: &FanoutNode) -> NodeResult {
         return result;
     }
     let name = |m: &Member| node.agents.get(m.index).map_or_else(String::new, |a| a.name.clone());
-    let reports: Vec<(String, String)> =
-        members.iter().filter(|m| m.ok).map(|m| (name(m), m.report.clone())).collect();
+    let reports: Vec<(String, String)> = members.iter().filter(|m| m.ok).map(|m| (name(m), m.report.clone())).collect();
     if reports.is_empty() {
         let why: Vec<String> =
             members.iter().map(|m| format!("{}: {}", name(m), m.error.clone().unwrap_or_default())).collect();
@@ -119,12 +118,8 @@ async fn member(ctx: &NodeCtx, node: &FanoutNode, index: usize) -> Member {
     };
     let Some(agent) = node.agents.get(index) else { return member };
     let attempt = &ctx.attempt;
-    let parts = Parts {
-        steers: &attempt.steers,
-        red: &attempt.red,
-        red_repeats: attempt.red_repeats,
-        inputs: &attempt.inputs,
-    };
+    let parts =
+        Parts { steers: &attempt.steers, red: &attempt.red, red_repeats: attempt.red_repeats, inputs: &attempt.inputs };
     let task = member_task(&node.prompt, agent.persona.as_deref(), agent.prompt.as_deref());
     let limit = node.agent_timeout_ms.map_or(AGENT_TIMEOUT, Duration::from_millis).min(ctx.timeout());
     let done = turn::take(

@@ -12,6 +12,7 @@ mod git;
 mod mcp;
 mod mcp_http;
 mod mcp_rules;
+mod mcp_runs;
 mod mcp_wire;
 mod process;
 mod protected;
