@@ -30,6 +30,8 @@ const EFFORTS: &[&str] = &["low", "medium", "high", "xhigh", "max"];
 const MODES: &[&str] = &["acceptEdits", "auto", "bypassPermissions", "default", "dontAsk", "plan"];
 /// Nobody sits in front of a run, so nothing is asked unless a spec says otherwise.
 const DEFAULT_MODE: &str = "bypassPermissions";
+/// Version whose conversations were recorded. Others of the same major version are expected to talk alike.
+const MEASURED: &str = "2.1.197";
 /// How long it may take to say its version.
 const VERSION_WAIT: Duration = Duration::from_secs(20);
 
@@ -134,6 +136,11 @@ fn argv(spec: &SessionSpec) -> Vec<OsString> {
     args
 }
 
+/// Whether `id` can only be an id: the program would take something else for a flag or a search.
+fn is_id(id: &str) -> bool {
+    id.starts_with(|c: char| c.is_ascii_alphanumeric()) && id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+}
+
 fn mode(choice: &EngineChoice) -> &str {
     match choice.permission_mode.as_deref() {
         Some("manual") => "default",
@@ -175,7 +182,16 @@ impl Engine for Claude {
                     self.context.config.env.keys().filter(|n| n.starts_with("CLAUDE")).map(Into::into).collect();
                 let output = command.env("DISABLE_AUTOUPDATER", "1").run().await.ok().filter(|o| o.status == 0)?;
                 let text = String::from_utf8_lossy(&output.stdout);
-                text.split_whitespace().next().map(str::to_owned)
+                let version = text.split_whitespace().next().map(str::to_owned)?;
+                if version.split('.').next() != MEASURED.split('.').next() {
+                    tracing::warn!(
+                        engine = NAME,
+                        version,
+                        measured = MEASURED,
+                        "a version never measured; it may talk differently"
+                    );
+                }
+                Some(version)
             };
             self.version.get_or_init(|| ask).await.clone()
         })
@@ -204,6 +220,12 @@ impl Engine for Claude {
             let failed = |text: String| EngineError::new(ErrorClass::StartFailed, text);
             if let Some(problem) = self.check(&spec.choice).into_iter().next() {
                 return Err(EngineError::new(ErrorClass::Other, problem));
+            }
+            if spec.resume.as_deref().is_some_and(|id| !is_id(id)) {
+                return Err(EngineError::new(
+                    ErrorClass::Other,
+                    "the conversation to go on with is not an id of claude",
+                ));
             }
             let program = self.program().ok_or_else(|| failed("the program claude was not found".to_owned()))?;
             let env = self.env(&spec);
@@ -263,5 +285,6 @@ mod tests {
         let full: Vec<String> = argv(&full).into_iter().skip(6).map(|a| a.into_string().unwrap()).collect();
         let want = "--permission-mode default --resume id --model sonnet --effort high --append-system-prompt Be brief. --max-turns 7 --max-budget-usd 0.5";
         assert_eq!(full.join(" "), want);
+        assert!(is_id("00000000-0000-4000-8000-000000000000") && !is_id("-p") && !is_id("a b") && !is_id(""));
     }
 }

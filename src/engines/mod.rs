@@ -5,6 +5,7 @@
 
 pub mod breaker;
 pub mod claude;
+mod cleaning;
 mod environment;
 pub mod lines;
 pub mod pool;

@@ -130,6 +130,11 @@ impl Pool {
         self.slots.in_use()
     }
 
+    /// Slots in use over all processes of the home.
+    pub async fn in_use_by_home(&self) -> Result<usize, FsError> {
+        self.slots.in_home().await
+    }
+
     /// Engines whose last start failed.
     pub fn breakers(&self) -> Vec<BreakerState> {
         let now = self.clock.boot();

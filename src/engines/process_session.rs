@@ -8,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::unix::pipe,
@@ -19,7 +18,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Boxed, EngineError, ErrorClass, Session, Sink, TurnEvent, TurnOutcome,
+    Boxed, EngineError, ErrorClass, Session, Sink, TurnEvent, TurnOutcome, cleaning,
     lines::{Line, LineReader, MAX_LINE},
     stream_json::{self, Step, StreamJson},
 };
@@ -111,6 +110,8 @@ pub(crate) struct ProcessSession {
     /// Ends with standard error.
     drained: Option<JoinHandle<()>>,
     requests: u32,
+    /// A turn was begun and its end not seen.
+    unfinished: bool,
     left: Vec<String>,
 }
 
@@ -149,13 +150,14 @@ impl ProcessSession {
             stderr,
             drained,
             requests: 0,
+            unfinished: false,
             left: Vec::new(),
         };
         match session.hello(cancel).await {
             Ok(()) => Ok(session),
             Err(e) => {
                 session.end(session.limits.grace).await;
-                Err(session.clean_error(e))
+                Err(cleaning::error(&session.redactor, e))
             }
         }
     }
@@ -199,6 +201,10 @@ impl ProcessSession {
     /// A turn, tried again while the provider is busy.
     async fn run_turn(&mut self, message: &str, sink: &Sink, cancel: &CancellationToken) -> TurnOutcome {
         let begun = Instant::now();
+        if std::mem::replace(&mut self.unfinished, true) {
+            // The turn before was given up halfway; what it still says must not become the answer to this one.
+            self.end(self.limits.grace).await;
+        }
         let mut outcome = self.attempt(message, sink, cancel).await;
         let mut wait = self.limits.busy_backoff;
         for again in 1..=self.limits.busy_retries {
@@ -220,6 +226,7 @@ impl ProcessSession {
             let next = self.attempt(message, sink, cancel).await;
             outcome = joined(outcome, next);
         }
+        self.unfinished = false;
         outcome.duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         outcome
     }
@@ -236,7 +243,7 @@ impl ProcessSession {
         }
         self.send(stream_json::user_line(message));
         let cut = match self.follow(sink, cancel).await {
-            Ok(outcome) => return self.clean_outcome(*outcome),
+            Ok(outcome) => return cleaning::outcome(&self.redactor, *outcome),
             Err(cut) => cut,
         };
         let outcome = match cut {
@@ -249,7 +256,7 @@ impl ProcessSession {
             Cut::Stuck => self.abort(ErrorClass::Protocol, "the program does not read what it is sent").await,
             Cut::Eof => self.died().await,
         };
-        self.clean_outcome(outcome)
+        cleaning::outcome(&self.redactor, outcome)
     }
 
     /// Reads until the turn ends or has to be cut.
@@ -270,7 +277,7 @@ impl ProcessSession {
             idle_at = Instant::now() + self.limits.idle;
             for step in self.steps(line) {
                 match step {
-                    Step::Event(event) => sink(self.clean_event(event)),
+                    Step::Event(event) => sink(cleaning::event(&self.redactor, event)),
                     Step::Reply(line) => self.send(line),
                     Step::Answered { .. } => {}
                     Step::Ended(outcome) => return Ok(outcome),
@@ -377,31 +384,6 @@ impl ProcessSession {
         let told = text::tail_for_people(self.redactor.text(whole).as_bytes(), STDERR_TOLD);
         if told.trim().is_empty() { text.to_owned() } else { format!("{text}; it said: {}", told.trim()) }
     }
-
-    fn clean_error(&self, mut error: EngineError) -> EngineError {
-        error.message = self.redactor.text(&error.message);
-        error
-    }
-
-    fn clean_event(&self, event: TurnEvent) -> TurnEvent {
-        let clean = |text: String| self.redactor.text(text.as_str());
-        match event {
-            TurnEvent::Text(text) => TurnEvent::Text(clean(text)),
-            TurnEvent::ToolCall { name, summary } => TurnEvent::ToolCall { name: clean(name), summary: clean(summary) },
-            TurnEvent::ToolResult { is_error } => TurnEvent::ToolResult { is_error },
-            TurnEvent::Retry(text) => TurnEvent::Retry(clean(text)),
-            TurnEvent::Note(text) => TurnEvent::Note(clean(text)),
-        }
-    }
-
-    fn clean_outcome(&self, mut outcome: TurnOutcome) -> TurnOutcome {
-        outcome.text = self.redactor.text(&outcome.text);
-        outcome.error = outcome.error.map(|e| self.clean_error(e));
-        for denial in &mut outcome.permission_denials {
-            denial.input = denial.input.take().map(|v| clean_value(&self.redactor, v));
-        }
-        outcome
-    }
 }
 
 impl Session for ProcessSession {
@@ -462,15 +444,6 @@ fn joined(first: TurnOutcome, then: TurnOutcome) -> TurnOutcome {
         tool_errors: first.tool_errors.saturating_add(then.tool_errors),
         cost_source: then.cost_source.or(first.cost_source),
         ..then
-    }
-}
-
-fn clean_value(redactor: &Redactor, value: Value) -> Value {
-    match value {
-        Value::String(text) => Value::String(redactor.text(&text)),
-        Value::Array(items) => Value::Array(items.into_iter().map(|v| clean_value(redactor, v)).collect()),
-        Value::Object(map) => Value::Object(map.into_iter().map(|(k, v)| (k, clean_value(redactor, v))).collect()),
-        plain @ (Value::Null | Value::Bool(_) | Value::Number(_)) => plain,
     }
 }
 

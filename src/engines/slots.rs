@@ -2,11 +2,15 @@
 //!
 //! A slot is a locked file, so the slots of a process that died are free again by themselves.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
-use crate::sys::{Fs, FsError, FsLock, fs};
+use crate::sys::{Fs, FsError, FsLock, fs, tasks};
 
 /// How often slots held by other processes are looked at.
 const POLL: Duration = Duration::from_millis(100);
@@ -83,23 +87,49 @@ impl Slots {
         }
     }
 
-    async fn try_files(&self) -> Result<Option<Box<dyn FsLock>>, FsError> {
-        let (fs, dir, max) = (Arc::clone(&self.fs), self.dir.clone(), self.max);
-        let search = move || {
-            fs::create_dir_all(fs.as_ref(), &dir)?;
+    /// Slots in use over all processes. Looks at every slot, so a waiting process may have to look once more.
+    pub async fn in_home(&self) -> Result<usize, FsError> {
+        self.blocking(|fs, dir, max| {
+            let mut taken = 0;
             for n in 0..max {
-                if let Some(lock) = fs.try_lock(&dir.join(format!("{n}.lock")))? {
+                taken += usize::from(fs.try_lock(&slot_file(dir, n))?.is_none());
+            }
+            Ok(taken)
+        })
+        .await
+    }
+
+    async fn try_files(&self) -> Result<Option<Box<dyn FsLock>>, FsError> {
+        self.blocking(|fs, dir, max| {
+            for n in 0..max {
+                if let Some(lock) = fs.try_lock(&slot_file(dir, n))? {
                     return Ok(Some(lock));
                 }
             }
             Ok(None)
+        })
+        .await
+    }
+
+    /// File work away from the async threads, with the directory there.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&dyn Fs, &Path, usize) -> Result<T, FsError> + Send + 'static,
+    ) -> Result<T, FsError> {
+        let (fs, dir, max) = (Arc::clone(&self.fs), self.dir.clone(), self.max);
+        let all = move || {
+            fs::create_dir_all(fs.as_ref(), &dir)?;
+            work(fs.as_ref(), &dir, max)
         };
-        tokio::task::spawn_blocking(search)
-            .await
-            .unwrap_or_else(|e| Err(FsError::new("search", self.dir.clone(), std::io::Error::other(e))))
+        let done = tasks::blocking("look at slots", all).await;
+        done.unwrap_or_else(|e| Err(FsError::new("search", self.dir.clone(), std::io::Error::other(e))))
     }
 
     fn closed(&self) -> FsError {
         FsError::new("wait for a slot in", self.dir.clone(), std::io::ErrorKind::Interrupted.into())
     }
+}
+
+fn slot_file(dir: &Path, n: usize) -> PathBuf {
+    dir.join(format!("{n}.lock"))
 }

@@ -116,6 +116,7 @@ impl Repo {
             (None, None) => self.build_untracked(&scratch).await?,
             (_, Some(_)) | (Some(_), _) => self.build(&scratch, Untracked::UpTo(LARGE)).await?,
         };
+        built.scan.must_be_whole(&self.top)?;
         let then = match &snapshot {
             Some(snapshot) => Some(State::of(&self.commit_object(snapshot).await?)?),
             None => None,
@@ -162,7 +163,12 @@ impl Repo {
     async fn dirty_submodules(&self, built: &Built) -> Result<Vec<Bytes>> {
         let mut dirty = Vec::new();
         for entry in built.scan.tracked.iter().filter(|entry| entry.mode == super::scan::GITLINK) {
-            let Some(inner) = self.submodule(&entry.path).await? else { continue };
+            let Some(inner) = self.submodule(&entry.path).await? else {
+                if self.submodule_digest(&entry.path).await?.is_some() {
+                    dirty.push(entry.path.clone());
+                }
+                continue;
+            };
             let call = self.git.call(&inner.top, "read a submodule's status");
             let call = call.args(["status", "--porcelain", "-z", "--untracked-files=all", "--ignore-submodules=none"]);
             if !call.run().await?.is_empty() {

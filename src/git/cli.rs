@@ -39,8 +39,10 @@ const CONFIG: &[&str] = &[
     "maintenance.auto=false",
 ];
 
-/// Settings with which objects and refs are on disk when a call ends, one sync for many objects.
-pub(super) const DURABLE: [&str; 4] = ["-c", "core.fsync=objects,reference", "-c", "core.fsyncMethod=batch"];
+/// Settings that send objects to disk without waiting for its cache; [`SYNCED`] afterwards waits for all.
+pub(super) const SENT: [&str; 4] = ["-c", "core.fsync=objects", "-c", "core.fsyncMethod=writeout-only"];
+/// Settings with which a ref, and what was sent before it, is on disk when the call ends.
+pub(super) const SYNCED: [&str; 4] = ["-c", "core.fsync=reference", "-c", "core.fsyncMethod=fsync"];
 
 /// Variables a caller's shell or an outer git may have left that point a call elsewhere.
 const CLEARED: &[&str] = &[

@@ -38,6 +38,7 @@ impl Repo {
         Box::pin(async move {
             let head = self.head().await?;
             let scan = self.scan(&[]).await?;
+            scan.must_be_whole(&self.top)?;
             let below = |path: &[u8]| if prefix.is_empty() { path.to_vec() } else { scan::join(&prefix, path) };
             paths.files.extend(scan.others.iter().map(|path| below(path)));
             // A tracked file that was taken out of the index and ignored is still a difference to HEAD.
@@ -71,6 +72,21 @@ impl Repo {
             }
             Ok(())
         })
+    }
+
+    /// Digest of the submodule `path` as it lies there; `None` when it holds nothing.
+    pub(super) async fn submodule_digest(&self, path: &[u8]) -> Result<Option<String>> {
+        if let Some(inner) = self.submodule(path).await? {
+            // Boxed: a submodule's digest may itself follow submodules.
+            return Ok(Some(Box::pin(inner.digest()).await?));
+        }
+        // No repository there, which is no reason not to look for files.
+        let files = scan::walk_async(self.git.fs.clone(), self.top.clone(), path.to_vec()).await?;
+        if files.is_empty() {
+            return Ok(None);
+        }
+        let (fs, top, paths) = (self.git.fs.clone(), self.top.clone(), Paths { heads: BTreeMap::new(), files });
+        scan::blocking("digest a submodule", move || paths.hash(&*fs, &top)).await.map(Some)
     }
 
     /// The repository checked out at the submodule `path`; `None` when there is none.

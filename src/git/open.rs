@@ -6,7 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Error, Git, Repo, Result, cli};
+use super::{Error, Git, Repo, Result, cli, scan};
+use crate::sys::{FsError, Kind};
 
 /// How git says that there is no repository at all, as opposed to a broken one.
 const NO_REPOSITORY: &str = "not a git repository (or any";
@@ -16,8 +17,18 @@ const NO_WORK_TREE: &str = "must be run in a work tree";
 impl Git {
     /// The repository whose working tree holds `dir`; `None` outside git and in a bare repository.
     pub async fn open(&self, dir: &Path) -> Result<Option<Repo>> {
-        let dir = self.fs.canonicalize(dir)?;
         let what = "find the repository";
+        let (fs, given) = (self.fs.clone(), dir.to_path_buf());
+        let dir = scan::blocking(what, move || {
+            let dir = fs.canonicalize(&given)?;
+            match fs.metadata(&dir)?.kind {
+                Kind::Dir => Ok(dir),
+                Kind::File | Kind::Symlink | Kind::Other => {
+                    Err(FsError::new("open", dir, std::io::ErrorKind::NotADirectory.into()).into())
+                }
+            }
+        })
+        .await?;
         let ask = |names: &[&str]| self.call(&dir, what).arg("rev-parse").args(names);
         let output = ask(&["--is-inside-work-tree", "--absolute-git-dir", "--git-common-dir", "--show-toplevel"])
             .output()
@@ -39,13 +50,14 @@ impl Git {
                 one(&ask(&["--show-toplevel"]).run().await?),
             ),
         };
-        let top = self.fs.canonicalize(&top)?;
+        // The common folder is named relative to the directory git was asked in.
+        let (fs, common) = (self.fs.clone(), dir.join(common));
+        let (top, common_dir) =
+            scan::blocking(what, move || Ok((fs.canonicalize(&top)?, fs.canonicalize(&common)?))).await?;
         let below = dir
             .strip_prefix(&top)
             .map_err(|_| Error::Answer { what, reason: format!("{} is not below {}", dir.display(), top.display()) })?;
         let prefix = below.to_string_lossy().into_owned();
-        // git answers relative to the directory it was asked in.
-        let common_dir = self.fs.canonicalize(&dir.join(common))?;
         Ok(Some(Repo { git: self.clone(), git_dir, common_dir, top, prefix }))
     }
 

@@ -49,13 +49,33 @@ pub(super) struct Scan {
     pub(super) others: Vec<Bytes>,
     /// Nested repositories that are no submodules.
     pub(super) nested: Vec<Bytes>,
+    /// What git could not look into, in its words; empty when it saw everything.
+    pub(super) unseen: String,
+}
+
+impl Scan {
+    /// Fails when a directory could not be read: what is in there may be anything.
+    pub(super) fn must_be_whole(&self, top: &Path) -> Result<()> {
+        match self.unseen.is_empty() {
+            true => Ok(()),
+            false => Err(Error::Failed { what: LISTING, repo: top.to_path_buf(), stderr: self.unseen.clone() }),
+        }
+    }
 }
 
 impl Repo {
     /// Lists the working tree as the index that `env` names (the user's without it) sees it.
     pub(super) async fn scan(&self, env: &[(&'static str, OsString)]) -> Result<Scan> {
         let call = self.git.call(&self.top, LISTING).envs(env).max_stdout(MAX_LISTING).args(LIST).arg(STANDARD);
-        let mut scan = parse(&call.run().await?)?;
+        let output = call.output().await?;
+        if output.status != 0 {
+            return Err(cli::failed(LISTING, self.top.clone(), &output));
+        }
+        let mut scan = parse(&output.stdout)?;
+        // git goes on without a directory it may not read, and ends with status 0.
+        if output.stderr.contains(UNSEEN) {
+            scan.unseen = output.stderr.trim().to_owned();
+        }
         let nested = std::mem::take(&mut scan.nested);
         for dir in &nested {
             scan.others.extend(nested_files(&self.git, &self.top, dir.clone(), 1).await?);
@@ -67,6 +87,8 @@ impl Repo {
     }
 }
 
+/// How git says that it left a directory out.
+const UNSEEN: &str = "could not open directory";
 const LISTING: &str = "list the working tree";
 const LIST: [&str; 6] = ["ls-files", "-z", "-v", "--stage", "--cached", "--others"];
 /// The user's ignore rules, all of them.

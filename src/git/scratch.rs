@@ -156,7 +156,7 @@ impl Repo {
         }
         self.index_call(env, &["--force-remove"], &plan.removed).await?;
         self.index_call(env, &["--add", "--remove", "--replace"], &plan.changed).await?;
-        let call = self.git.call(&self.top, "write a tree").envs(env).args(durable(env));
+        let call = self.git.call(&self.top, "write a tree").envs(env).args(sent(env));
         let tree = call.args(["write-tree", "--missing-ok"]).word().await?;
         Ok(Built { tree, scan: plan.scan, large: plan.large })
     }
@@ -182,14 +182,7 @@ impl Repo {
         }
         let stdin = paths.iter().flat_map(|path| path.iter().copied().chain([0])).collect();
         let call = self.git.call(&self.top, "read the working tree").envs(env);
-        call.args(durable(env))
-            .arg("update-index")
-            .args(flags)
-            .args(["-z", "--stdin"])
-            .stdin(stdin)
-            .run()
-            .await
-            .map(drop)
+        call.args(sent(env)).arg("update-index").args(flags).args(["-z", "--stdin"]).stdin(stdin).run().await.map(drop)
     }
 
     async fn copy_index(&self, scratch: &Scratch) -> Result<Age> {
@@ -334,11 +327,11 @@ struct Plan {
     large: Vec<Bytes>,
 }
 
-/// Objects that go into the repository are synced, those that go away are not.
-fn durable(env: &[(&'static str, OsString)]) -> &'static [&'static str] {
+/// Objects that go into the repository go to disk, those that go away are not.
+fn sent(env: &[(&'static str, OsString)]) -> &'static [&'static str] {
     match env.iter().any(|(name, _)| *name == OBJECTS) {
         true => &[],
-        false => &cli::DURABLE,
+        false => &cli::SENT,
     }
 }
 

@@ -24,6 +24,10 @@ impl Repo {
             let scratch = Scratch::new(self, Objects::Keep).await?;
             self.build(&scratch, Untracked::UpTo(LARGE)).await?
         };
+        if !built.scan.unseen.is_empty() {
+            // Better all the rest than nothing.
+            tracing::warn!(repo = %self.top.display(), said = %built.scan.unseen, "a snapshot is not whole");
+        }
         let state = self.state(&built.scan, &built.large).await?;
         let wanted = Wanted { refname: refname.into(), tree: built.tree.clone(), head, message: state.below(message)? };
         let commit = self.store(&wanted).await?;
@@ -71,10 +75,10 @@ impl Repo {
             return Ok(old.clone());
         }
         let parents = wanted.head.iter().chain(&old).flat_map(|parent| ["-p", parent.as_str()]);
-        let call = self.git.call(&self.top, what).args(cli::DURABLE).args(["commit-tree", "--no-gpg-sign"]);
+        let call = self.git.call(&self.top, what).args(cli::SENT).args(["commit-tree", "--no-gpg-sign"]);
         let call = call.args(parents).arg(&wanted.tree).stdin(wanted.message.clone().into_bytes());
         let commit = call.word().await?;
-        let call = self.git.call(&self.top, what).args(cli::DURABLE).args(["update-ref", "--no-deref"]);
+        let call = self.git.call(&self.top, what).args(cli::SYNCED).args(["update-ref", "--no-deref"]);
         call.args([&wanted.refname, &commit, &old.unwrap_or_default()]).run().await?;
         Ok(commit)
     }

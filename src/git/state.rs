@@ -23,7 +23,7 @@ const VERSION: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct State {
     v: u32,
-    /// Digest of each submodule that is checked out.
+    /// Digest of each submodule that holds anything.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     submodules: BTreeMap<String, String>,
     /// SHA-256 of each untracked file that is too large to store.
@@ -91,9 +91,8 @@ impl Repo {
     pub(super) async fn state(&self, scan: &Scan, large: &[Bytes]) -> Result<State> {
         let mut state = State::empty();
         for entry in scan.tracked.iter().filter(|entry| entry.mode == GITLINK) {
-            if let Some(inner) = self.submodule(&entry.path).await? {
-                // Boxed: a submodule's digest may itself follow submodules.
-                state.submodules.insert(BASE64.encode(&entry.path), Box::pin(inner.digest()).await?);
+            if let Some(digest) = self.submodule_digest(&entry.path).await? {
+                state.submodules.insert(BASE64.encode(&entry.path), digest);
             }
         }
         state.exclude = BASE64.encode(self.private_rules().await?);

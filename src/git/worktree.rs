@@ -64,10 +64,9 @@ impl Repo {
             return Ok(None);
         }
         let parent = head.iter().flat_map(|head| ["-p", head.as_str()]);
-        let call =
-            self.git.call(&self.top, COMMIT).args(cli::DURABLE).args(["commit-tree", "--no-gpg-sign"]).args(parent);
+        let call = self.git.call(&self.top, COMMIT).args(cli::SENT).args(["commit-tree", "--no-gpg-sign"]).args(parent);
         let commit = call.arg(&built.tree).stdin(message.as_bytes().to_vec()).word().await?;
-        let call = self.git.call(&self.top, COMMIT).args(cli::DURABLE).args([
+        let call = self.git.call(&self.top, COMMIT).args(cli::SYNCED).args([
             "update-ref",
             "-m",
             "commit: by clawo",
@@ -145,6 +144,7 @@ impl Repo {
         let Some(head) = repo.head().await? else { return lost("it has no commit".into()) };
         let scratch = Scratch::new(&repo, Objects::Drop).await?;
         let built = repo.build(&scratch, Untracked::Whole).await?;
+        built.scan.must_be_whole(&repo.top)?;
         if !built.scan.nested.is_empty() {
             return lost("it holds another repository".into());
         }

@@ -162,6 +162,8 @@ pub(crate) struct Inner {
     store: SharedStore,
     live: live::LiveRuns,
     index: index::Index,
+    /// Held by a start whose id is chosen by its caller.
+    named: tokio::sync::Mutex<()>,
     /// Fires when the process ends.
     stop: CancellationToken,
     /// Told whenever a run is let go of.
@@ -225,6 +227,7 @@ impl Kernel {
             store,
             live: live::LiveRuns::default(),
             index: index::Index::default(),
+            named: tokio::sync::Mutex::default(),
             stop: CancellationToken::new(),
             idle: tokio::sync::Notify::new(),
             executes: role == Role::Executor,

@@ -57,6 +57,11 @@ pub(super) async fn start(kernel: &Arc<Inner>, request: StartRequest) -> Result<
     let checked = tasks::blocking("validate", move || validate::request(&inner, &asked)).await;
     let valid = checked.map_err(|e| super::internal(&e))?.map_err(validate::refusal)?;
     let lineage = lineage(kernel, request.parent.as_deref()).await?;
+    // Two starts of one name in this process take turns, so that the loser finds the winner's run.
+    let _turn = match (&request.run_id, &request.idempotency_key) {
+        (None, None) => None,
+        _ => Some(kernel.named.lock().await),
+    };
     let chosen = match (&request.run_id, &request.idempotency_key) {
         (Some(id), _) => RunId::parse(id).map_err(|e| Error::new(Code::InvalidArgument, e.to_string()))?,
         (None, Some(key)) => match keyed(kernel, key).await? {
@@ -162,11 +167,7 @@ pub(super) async fn launch(
     auto_resume: bool,
     idempotency_key: Option<String>,
 ) -> Result<RunRecord> {
-    let (store, id) = (kernel.store.clone(), run_id.clone());
-    let taken = tasks::blocking("exists", move || store.exists(&id)).await.map_err(|e| super::internal(&e))?;
-    if taken.map_err(|e| super::store_error(&e))? {
-        return Err(super::store_error(&store::Error::Exists(run_id)));
-    }
+    not_taken(kernel, &run_id).await?;
     let refused = |e: crate::git::Error| Error::new(Code::SpecInvalid, format!("cwd: {e}"));
     let cwd = Path::new(&spec.cwd).to_path_buf();
     let repo = kernel.services.git.open(&cwd).await.map_err(refused)?;
@@ -178,8 +179,14 @@ pub(super) async fn launch(
         baseline.base_sha = repo.head().await.map_err(refused)?;
         if spec.workspace == Workspace::InPlace {
             let refname = workspace::snapshot_ref(&run_id, START_LABEL);
-            let snapshot = repo.snapshot(&refname, &format!("clawo run {run_id} start")).await.map_err(refused)?;
-            baseline.snapshot = Some(snapshot.commit);
+            match repo.snapshot(&refname, &format!("clawo run {run_id} start")).await {
+                Ok(snapshot) => baseline.snapshot = Some(snapshot.commit),
+                Err(e) => {
+                    // Another process that starts the same id at this moment writes the same ref.
+                    not_taken(kernel, &run_id).await?;
+                    return Err(refused(e));
+                }
+            }
         }
     }
     if spec.workspace == Workspace::Worktree {
@@ -191,13 +198,17 @@ pub(super) async fn launch(
         let opened = workspace::open(kernel, repo, &run_id).await;
         own = Some(opened.map_err(|e| Error::new(Code::StoreUnavailable, format!("no worktree: {e}")))?);
     }
-    let top = own.as_ref().map(|o| o.path.clone()).or_else(|| repo.as_ref().map(|r| r.top().to_path_buf()));
+    // Where the checks run decides what they reach, so a run below the top is recorded from there.
+    let place = match &own {
+        Some(own) => Some((own.path.clone(), own.work_dir.clone())),
+        None => repo.as_ref().map(|r| (r.top().to_path_buf(), cwd.clone())),
+    };
     let mut artifacts = Vec::new();
-    let bytes = match (lineage.protected, protecting(&spec), top) {
+    let bytes = match (lineage.protected, protecting(&spec), place) {
         (Some(bytes), _, _) => Some(bytes),
-        (None, Some(contract), Some(top)) => {
+        (None, Some(contract), Some((top, dir))) => {
             let fs = kernel.services.fs.clone();
-            let taken = tasks::blocking("protect", move || protected::take(fs.as_ref(), &top, &contract)).await;
+            let taken = tasks::blocking("protect", move || protected::take_in(fs.as_ref(), &top, &dir, &contract)).await;
             let taken = taken.map_err(|e| super::internal(&e))?;
             let taken = taken.map_err(|e| Error::new(Code::StoreUnavailable, format!("the tests cannot be read: {e}")))?;
             Some(serde_json::to_vec(&taken).map_err(|e| super::internal(&e))?)
@@ -241,6 +252,16 @@ pub(super) async fn launch(
     let (claim, record) = made.map_err(|e| super::store_error(&e))?;
     execute(kernel, Writer::new(spec, record.clone(), claim));
     Ok(record)
+}
+
+/// Refuses an id that a run has.
+async fn not_taken(kernel: &Arc<Inner>, run_id: &RunId) -> Result<()> {
+    let (store, id) = (kernel.store.clone(), run_id.clone());
+    let taken = tasks::blocking("exists", move || store.exists(&id)).await.map_err(|e| super::internal(&e))?;
+    if taken.map_err(|e| super::store_error(&e))? {
+        return Err(super::store_error(&store::Error::Exists(run_id.clone())));
+    }
+    Ok(())
 }
 
 /// The contract the protected tests are recorded for: the first that runs a command. `None` protects nothing.

@@ -140,27 +140,28 @@ impl Command {
     pub async fn run(self) -> Result<Output, Error> {
         let Self { program, stdin, max_stdout, timeout: limit, .. } = &self;
         let io = |source: io::Error| Error::Io { program: program.clone(), source };
-        let mut running = self.start().map_err(|source| Error::Start { program: program.clone(), source })?;
-        let (input, output, errors) = running.pipes().map_err(io)?;
-
+        let running = self.start().map_err(|source| Error::Start { program: program.clone(), source })?;
+        let mut guard = Guard(Some(running));
         let mut stdout = Vec::new();
         let mut stderr = Tail::new(STDERR_KEPT);
+        let Some(running) = &mut guard.0 else { return Err(io(io::ErrorKind::NotConnected.into())) };
+        let Running { child, stdin: input, stdout: output, stderr: errors, .. } = running;
         let work = async {
             // The three pipes run together: a program may write before it has read all of its input.
             let talk = async {
                 let feed = async {
-                    if let (Some(mut pipe), Some(bytes)) = (input, stdin.as_deref()) {
+                    if let (Some(mut pipe), Some(bytes)) = (input.take(), stdin.as_deref()) {
                         // A program need not read what it is given.
                         let _ = pipe.write_all(bytes).await;
                     }
                     Ok(())
                 };
-                let out = read(output, |chunk| {
+                let out = read(output.as_mut(), |chunk| {
                     let room = max_stdout.saturating_sub(stdout.len());
                     stdout.extend_from_slice(chunk.get(..room).unwrap_or(chunk));
                     if chunk.len() > room { Err(Stop::TooLong) } else { Ok(()) }
                 });
-                let err = read(errors, |chunk| {
+                let err = read(errors.as_mut(), |chunk| {
                     stderr.push(chunk);
                     Ok(())
                 });
@@ -168,7 +169,7 @@ impl Command {
             };
             tokio::pin!(talk);
             let status = tokio::select! {
-                status = running.wait() => {
+                status = child.wait() => {
                     let status = status.map_err(Stop::Io)?;
                     match timeout(DRAIN, talk).await {
                         Ok(talked) => talked?,
@@ -178,7 +179,7 @@ impl Command {
                 }
                 talked = &mut talk => {
                     talked?;
-                    running.wait().await.map_err(Stop::Io)?
+                    child.wait().await.map_err(Stop::Io)?
                 }
             };
             Ok::<ExitStatus, Stop>(status)
@@ -186,18 +187,18 @@ impl Command {
         let ended = timeout(*limit, work).await;
         match ended {
             Ok(Ok(status)) => {
-                running.finished();
+                guard.finish();
                 Ok(Output { status: code(status), stdout, stderr: stderr.to_text() })
             }
             Ok(Err(stop)) => {
-                running.terminate().await;
+                guard.terminate().await;
                 Err(match stop {
                     Stop::TooLong => Error::TooLong { program: program.clone(), limit: *max_stdout },
                     Stop::Io(source) => io(source),
                 })
             }
             Err(_) => {
-                running.terminate().await;
+                guard.terminate().await;
                 Err(Error::Timeout { program: program.clone(), limit: *limit })
             }
         }
@@ -219,9 +220,10 @@ impl Command {
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
         command.stdin(if self.stdin.is_some() { Stdio::piped() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = command.spawn()?;
+        let mut child = command.spawn()?;
         let group = child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-        Ok(Running { child: Some(child), group })
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        Ok(Running { child, group, stdin, stdout, stderr })
     }
 }
 
@@ -231,65 +233,67 @@ enum Stop {
     Io(io::Error),
 }
 
-/// A program that is ended when this is dropped.
+/// A program that was started.
 #[expect(clippy::disallowed_types, reason = "one of the two places that start processes")]
 struct Running {
-    child: Option<tokio::process::Child>,
+    child: tokio::process::Child,
     group: Option<Pid>,
+    stdin: Option<tokio::process::ChildStdin>,
+    stdout: Option<tokio::process::ChildStdout>,
+    stderr: Option<tokio::process::ChildStderr>,
 }
 
-#[expect(clippy::disallowed_types, reason = "one of the two places that start processes")]
-type Pipes =
-    (Option<tokio::process::ChildStdin>, Option<tokio::process::ChildStdout>, Option<tokio::process::ChildStderr>);
-
 impl Running {
-    fn pipes(&mut self) -> io::Result<Pipes> {
-        let child = self.child.as_mut().ok_or(io::ErrorKind::NotConnected)?;
-        Ok((child.stdin.take(), child.stdout.take(), child.stderr.take()))
-    }
-
-    async fn wait(&mut self) -> io::Result<ExitStatus> {
-        self.child.as_mut().ok_or(io::ErrorKind::NotConnected)?.wait().await
-    }
-
-    /// The program ended by itself; only what it left in its group remains to be ended.
-    fn finished(mut self) {
-        self.child = None;
+    async fn end(mut self) {
+        signal(self.group, Signal::TERM);
+        let Self { child, group, stdout, stderr, .. } = &mut self;
+        let gone = async {
+            let _ = child.wait().await;
+            // The others of its group get the rest of the time.
+            while group.is_some_and(|group| rustix::process::test_kill_process_group(group).is_ok()) {
+                sleep(LOOK_EVERY).await;
+            }
+        };
+        // Still read: a program that says something while it cleans up must not die of a closed pipe.
+        let quiet = async {
+            let _ = tokio::join!(read(stdout.as_mut(), |_| Ok(())), read(stderr.as_mut(), |_| Ok(())));
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = gone => return,
+            () = quiet => {}
+            () = sleep(GRACE) => {}
+        }
         signal(self.group, Signal::KILL);
+        let _ = self.child.wait().await;
+    }
+}
+
+/// Ends the program when whoever waits for it goes away.
+struct Guard(Option<Running>);
+
+impl Guard {
+    /// The program ended by itself; only what it left in its group remains to be ended.
+    fn finish(mut self) {
+        signal(self.0.take().and_then(|running| running.group), Signal::KILL);
     }
 
     async fn terminate(mut self) {
-        if let Some(child) = self.child.take() {
+        if let Some(running) = self.0.take() {
             // In a task, so that dropping the caller meanwhile does not cut it short.
-            let _ = tasks::spawn("end-command", end(child, self.group)).await;
+            let _ = tasks::spawn("end-command", running.end()).await;
         }
     }
 }
 
-impl Drop for Running {
+impl Drop for Guard {
     fn drop(&mut self) {
-        let Some(child) = self.child.take() else { return };
+        let Some(running) = self.0.take() else { return };
         if tokio::runtime::Handle::try_current().is_ok() {
-            tasks::spawn("end-command", end(child, self.group));
+            tasks::spawn("end-command", running.end());
         } else {
-            signal(self.group, Signal::KILL);
+            signal(running.group, Signal::KILL);
         }
-    }
-}
-
-#[expect(clippy::disallowed_types, reason = "one of the two places that start processes")]
-async fn end(mut child: tokio::process::Child, group: Option<Pid>) {
-    signal(group, Signal::TERM);
-    let gone = async {
-        let _ = child.wait().await;
-        // The others of its group get the rest of the time.
-        while group.is_some_and(|group| rustix::process::test_kill_process_group(group).is_ok()) {
-            sleep(LOOK_EVERY).await;
-        }
-    };
-    if timeout(GRACE, gone).await.is_err() {
-        signal(group, Signal::KILL);
-        let _ = child.wait().await;
     }
 }
 
@@ -301,10 +305,10 @@ fn signal(group: Option<Pid>, signal: Signal) {
 }
 
 async fn read(
-    pipe: Option<impl AsyncRead + Unpin>,
+    pipe: Option<&mut (impl AsyncRead + Unpin)>,
     mut take: impl FnMut(&[u8]) -> Result<(), Stop>,
 ) -> Result<(), Stop> {
-    let Some(mut pipe) = pipe else { return Ok(()) };
+    let Some(pipe) = pipe else { return Ok(()) };
     let mut buffer = vec![0; 64 << 10];
     loop {
         match pipe.read(&mut buffer).await.map_err(Stop::Io)? {

@@ -47,7 +47,7 @@ pub fn brief(bundle: &EvidenceBundle) -> String {
     for result in failing {
         let _ = write!(text, "\nCheck {} ({})", result.id, result.kind);
         if let Some((command, cwd)) = command_of(bundle, &result.id) {
-            let _ = write!(text, ", command: {}", keep_end(&plain(&command), LINE_MAX));
+            let _ = write!(text, ", command: {}", keep_start(&plain(&command), LINE_MAX));
             if let Some(cwd) = cwd {
                 let _ = write!(text, " in {cwd}");
             }
@@ -63,7 +63,7 @@ pub fn brief(bundle: &EvidenceBundle) -> String {
             text.push_str("(its output is in the evidence)\n");
             continue;
         }
-        let mut data = keep_end(&plain(&result.detail), LINE_MAX);
+        let mut data = keep_start(&plain(&result.detail), LINE_MAX);
         if let Some(tail) = &result.tail {
             data.push('\n');
             data.push_str(&keep_end(&plain(tail), TAIL_MAX));
@@ -94,6 +94,16 @@ fn command_of(bundle: &EvidenceBundle, id: &str) -> Option<(String, Option<Strin
         | CheckSpec::DiffPolicy { .. }
         | CheckSpec::File { .. } => None,
     }
+}
+
+/// The first bytes of `text`, at most `max` and cut at a character's end, marked as cut.
+fn keep_start(text: &str, max: usize) -> String {
+    let mut to = max.min(text.len());
+    while !text.is_char_boundary(to) {
+        to = to.saturating_sub(1);
+    }
+    let more = if to < text.len() { "…" } else { "" };
+    format!("{}{more}", text.get(..to).unwrap_or_default())
 }
 
 fn fence(text: &mut String, marker: &str, data: &str) {

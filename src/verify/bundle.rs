@@ -38,7 +38,15 @@ pub(super) async fn assemble(
             Err(error) => notes.push(format!("HEAD is not known: {error}")),
         }
         match repo.changes(&request.baseline).await {
-            Ok(set) => changed_files = listed(&set, &verifier.redactor, &mut notes),
+            Ok(set) => {
+                let over = set.changes.len().saturating_sub(CHANGED_MAX);
+                if over > 0 {
+                    notes.push(format!("{over} further changed files are not listed"));
+                }
+                let redactor = verifier.redactor.clone();
+                let listed = blocking(move || listed(&set, &redactor)).await;
+                changed_files = listed.ok_or(Error::Thread("list the changed files"))?;
+            }
             Err(error) => notes.push(format!("what changed is not known: {error}")),
         }
         if let Some(patch) = patch(repo, verifier, &request, &mut notes).await? {
@@ -83,11 +91,7 @@ pub(super) async fn assemble(
     Ok(Verified { bundle, files, unkillable })
 }
 
-fn listed(set: &ChangeSet, redactor: &Redactor, notes: &mut Vec<String>) -> Vec<String> {
-    let over = set.changes.len().saturating_sub(CHANGED_MAX);
-    if over > 0 {
-        notes.push(format!("{over} further changed files are not listed"));
-    }
+fn listed(set: &ChangeSet, redactor: &Redactor) -> Vec<String> {
     set.changes.iter().take(CHANGED_MAX).map(|change| redactor.text(&change.path)).collect()
 }
 

@@ -161,6 +161,8 @@ impl Capture {
             for (stream, end) in [(Stream::Out, &self.out), (Stream::Err, &self.err)] {
                 if end.left_out > 0 {
                     dropped = dropped.saturating_add(before.cut_end(stream));
+                } else {
+                    before.carry(stream, &mut after);
                 }
                 if end.cut {
                     dropped = dropped.saturating_add(after.cut_start(stream));
@@ -213,6 +215,22 @@ impl Lines {
             }
         }
         Self { lines, open }
+    }
+
+    /// Moves the stream's unfinished line to where it goes on.
+    fn carry(&mut self, stream: Stream, after: &mut Self) {
+        if !self.open.contains(&stream) {
+            return;
+        }
+        let Some(at) = self.lines.iter().rposition(|(s, _)| *s == stream) else { return };
+        let (_, mut begun) = self.lines.remove(at);
+        match after.lines.iter_mut().find(|(s, _)| *s == stream) {
+            Some((_, rest)) => {
+                begun.append(rest);
+                *rest = begun;
+            }
+            None => after.lines.push((stream, begun)),
+        }
     }
 
     /// Takes the cut word off the stream's last line; how many bytes that were.
@@ -375,6 +393,27 @@ mod tests {
         let text = text(&capture);
         assert!(text.tail.len() <= SHOWN_BYTES && text.tail.ends_with("xé"), "{}", text.tail.len());
         assert!(serde_json::to_string(&text.tail).is_ok());
+    }
+
+    /// Case SE-2: a secret that the gap cuts, or that stands on both sides of it, is not half shown.
+    #[test]
+    fn no_half_secret_stands_at_a_gap() {
+        for at in 0..16 {
+            let mut capture = Capture::default();
+            capture.push(Stream::Err, b"err-SECRET");
+            capture.push(Stream::Out, &vec![b' '; HEAD_MAX - 10 - at]);
+            capture.push(Stream::Out, b"out-SECRET-VALUE");
+            capture.push(Stream::Err, b"-VALUE\n");
+            capture.push(Stream::Out, &vec![b' '; TAIL_MAX]);
+            capture.push(Stream::Out, b"end-SECRET-VALUE");
+            capture.push(Stream::Out, &vec![b' '; TAIL_MAX - 7 - at]);
+            let log = capture.text(&Redactor::default(), "", "").log;
+            assert!(log.contains("err| err-SECRET-VALUE\n"), "whole, where it can be found");
+            for half in ["out-S", "SECRET \n", "SECRET\n", "ECRET", "ALUE"] {
+                let shown = log.replace("SECRET-VALUE", "");
+                assert!(!shown.contains(half), "{half} at {at}: {}", shown.replace(' ', ""));
+            }
+        }
     }
 
     #[test]

@@ -125,6 +125,11 @@ async fn one_pass(
     match (&before, &after) {
         (Some(Ok(before)), Some(Ok(after))) if before != after => {
             notes.push("the tree changed while the checks ran; the digest is that of the tree afterwards".to_owned());
+            // A check that rewrites tests and leaves them so is seen by whoever reads the bundle.
+            let held = results.iter().any(|r| r.id == PROTECTED_ID && r.passed);
+            if held && let Some(now) = tests.compare(&repo, request).await?.filter(|now| !now.passed) {
+                notes.push(format!("test files changed while the checks ran: {}", now.detail));
+            }
         }
         (_, Some(Err(reason))) => notes.push(format!("the tree has no digest: {reason}")),
         _ => {}

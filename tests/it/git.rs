@@ -72,6 +72,14 @@ impl World {
         write(&self.file(name), bytes);
     }
 
+    /// Puts a shell script in the place of the git program.
+    fn wrap(&mut self, script: &str) {
+        let program = self.file("../wrapped git");
+        write(&program, format!("#!/bin/sh\n{script}\n"));
+        chmod(&program, 0o755);
+        self.git.program = program;
+    }
+
     async fn repo(&self) -> Repo {
         self.git.open(&self.path).await.unwrap().unwrap()
     }

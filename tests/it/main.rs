@@ -20,3 +20,4 @@ mod tidy;
 mod verify;
 mod workflow;
 mod workflow_control;
+mod workflow_limits;

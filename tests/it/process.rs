@@ -22,6 +22,10 @@ const ZOO: &str = r#"
     (setsid sh -c '(sleep 1000 &) ; exec sleep 1001' &)
     sh -c 'kill -STOP $$; sleep 1000' &
     setsid sh -c 'sh -c "sleep 1000 & kill -STOP \$\$; sleep 1000" & kill -STOP $$' &
+"#;
+
+/// One that nothing but its place in the tree gives away.
+const STRANGER: &str = r#"
     env -i PATH="$PATH" setsid sh -c 'sleep 1002 & wait' "$CLAWO_TEST_MARKER" &
 "#;
 
@@ -206,7 +210,7 @@ async fn a_tree_ends_whole_and_the_supervisor_goes_on() {
     let marker = Marker::new();
     let supervisor = Supervisor::start(&options()).await.unwrap();
     for round in 0..3 {
-        let mut child = supervisor.spawn(marker.sh(&format!("{ZOO} exit 0"))).await.unwrap();
+        let mut child = supervisor.spawn(marker.sh(&format!("{ZOO} {STRANGER} exit 0"))).await.unwrap();
         assert_eq!(child.wait().await.unwrap().code, Some(0));
         marker.reach(10).await;
         let grace = Duration::from_millis(200 * round);
@@ -245,7 +249,7 @@ async fn a_fork_loop_ends() {
 async fn dropping_the_supervisor_ends_its_tree() {
     let marker = Marker::new();
     let supervisor = Supervisor::start(&options()).await.unwrap();
-    let mut child = supervisor.spawn(marker.sh(&format!("{ZOO} sleep 1000"))).await.unwrap();
+    let mut child = supervisor.spawn(marker.sh(&format!("{ZOO} {STRANGER} sleep 1000"))).await.unwrap();
     marker.reach(11).await;
     drop(supervisor);
     marker.vanish().await;
@@ -283,7 +287,7 @@ async fn server_that_is_killed() {
     let mut held = Vec::new();
     for _ in 0..6 {
         let supervisor = Supervisor::start(&options()).await.unwrap();
-        supervisor.spawn(marker.sh(&format!("{ZOO} sleep 1000"))).await.unwrap();
+        supervisor.spawn(marker.sh(&format!("{ZOO} {STRANGER} sleep 1000"))).await.unwrap();
         held.push(supervisor);
     }
     std::fs::write(PathBuf::from(dir), "ready").unwrap();

@@ -99,9 +99,25 @@ fn git(dir: &Path, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
+/// A directory that is removed at the end.
+struct Place {
+    _temp: TempDir,
+    path: PathBuf,
+}
+
+impl Place {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
 /// A repository with one commit; its baseline.
-fn repo() -> (TempDir, Baseline) {
-    let dir = tempfile::tempdir().unwrap();
+fn repo() -> (Place, Baseline) {
+    let temp = tempfile::tempdir().unwrap();
+    // Case PA-2: no name is ever read by a shell.
+    let path = temp.path().join("My Folder (1) & co");
+    fs::create_dir(&path).unwrap();
+    let dir = Place { _temp: temp, path };
     git(dir.path(), &["init", "-q", "-b", "main"]);
     fs::create_dir(dir.path().join("src")).unwrap();
     fs::write(dir.path().join("src/a.ts"), "one\ntwo\n").unwrap();

@@ -244,8 +244,8 @@ impl Agent<'_> {
             match self.play(&message).await {
                 Ok(Flow::Next) => self.save(),
                 Ok(Flow::Exit(status)) => return status,
-                // Nobody listens any more.
-                Err(_) => return 1,
+                // Nobody listens any more, or the prompt could not be written down.
+                Err(e) => return complain(&format!("{e}\n"), 1),
             }
         }
     }

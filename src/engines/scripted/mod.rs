@@ -1,6 +1,18 @@
 //! The scripted engine: this program plays an agent from a scenario, over the protocol of Claude Code.
 //!
-//! Needs no key and no network. The adapter is here; the program it runs is `agent`.
+//! Needs no key and no network. The adapter is here; the program it runs is `agent`. A scenario:
+//!
+//! ```json
+//! { "record": "prompts.jsonl",
+//!   "turns": [
+//!     { "match": "failing check", "times": 0, "steps": [{ "write": { "path": "a.txt", "content": "hi\n" } }, { "say": "Fixed." }] },
+//!     { "unless": "report", "steps": [{ "run": ["sh", "test.sh"] }, { "cost": 0.01 }, { "say": "It fails." }] } ] }
+//! ```
+//!
+//! For every prompt the first turn is played that fits (`match`: one of these texts is in it, `unless`: this
+//! text is not) and is not used up (`times`, one by default, 0 without limit). Steps that say nothing about
+//! a reply leave it alone; the last `say` is the reply. `sleep` is in milliseconds, `record` is relative to
+//! the scenario, everything else to the working directory, which `write`, `append` and `delete` never leave.
 
 mod agent;
 mod demo;

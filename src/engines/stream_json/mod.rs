@@ -98,6 +98,7 @@ impl StreamJson {
     /// A message of ours goes out; what comes now belongs to its turn.
     pub fn begin_turn(&mut self) {
         self.turn = Turn::default();
+        self.resets_at = None;
     }
 
     /// We are cutting the turn off, so that its end is not mistaken for the program's own doing.

@@ -20,7 +20,7 @@ use crate::{
     verify::contract,
 };
 
-const KINDS: &[&str] = &["agent", "fanout", "verifier", "human_gate", "router", "subflow"];
+pub(super) const KINDS: &[&str] = &["agent", "fanout", "verifier", "human_gate", "router", "subflow"];
 const LATER: &[&str] = &["council", "goal", "autoloop", "ultraapp_synth", "ultraapp_deploy"];
 const EFFORTS: &[&str] = &["low", "medium", "high", "xhigh", "max", "ultra", "auto"];
 const PERMISSION_MODES: &[&str] =

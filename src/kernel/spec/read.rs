@@ -181,8 +181,10 @@ fn read_node(
         Some("continue") => OnFailure::Continue,
         _ => OnFailure::Fail,
     };
+    let known = f.raw("kind").and_then(Value::as_str).is_some_and(|k| nodes::KINDS.contains(&k));
     let kind = nodes::read_kind(&mut f, out, warnings);
-    if kind.is_some() {
+    // Which fields belong to an unknown kind nobody can say.
+    if known {
         f.finish(out);
     }
     Some(Node { id: id?, next, retry, timeout_ms, on_failure, kind: kind? })

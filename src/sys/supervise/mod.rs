@@ -16,7 +16,8 @@
 //!
 //! Output never passes through the supervisor: the pipes are made in the server and their far ends travel
 //! with the request. A supervisor that is itself killed leaves its tree to the server, which finds it by a
-//! variable with a random value (`CLAWO_TREE`) and by the supervisor's session.
+//! variable with a random value (`CLAWO_TREE`) and by the supervisor's session. In that case alone something
+//! can get away: a process that cleared its environment, left the session and lost its parents.
 //!
 //! Elsewhere than on Linux there is no subreaper and no `/proc`: only the process groups of the programs
 //! asked for are ended, and a program that leaves its group escapes.

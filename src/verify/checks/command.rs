@@ -61,7 +61,7 @@ pub(super) async fn run(asked: &Asked<'_>, context: &mut Context<'_>) -> Result<
         stdin: Stdin::Null,
     };
     let started = context.verifier.clock.boot();
-    let ran = context.processes.run(spec, Duration::from_millis(asked.timeout_ms), context.cancel).await?;
+    let mut ran = context.processes.run(spec, Duration::from_millis(asked.timeout_ms), context.cancel).await?;
     let took = context.verifier.clock.boot().saturating_sub(started);
 
     let mut outcome = match &ran.ending {
@@ -78,9 +78,9 @@ pub(super) async fn run(asked: &Asked<'_>, context: &mut Context<'_>) -> Result<
     if ran.left_behind {
         outcome.detail.push_str("; a process it left behind held its output open and was killed");
     }
-    let redactor = &context.verifier.redactor;
     let intro = format!("{} in {}", command_line(asked.cmd, asked.args), cwd.display());
-    let text = ran.output.text(redactor, &intro, &format!("{} ({} ms)", outcome.detail, took.as_millis()));
+    let outro = format!("{} ({} ms)", outcome.detail, took.as_millis());
+    let text = ran.text(&context.verifier.redactor, intro, outro).await;
     if !outcome.passed && !text.tail.is_empty() {
         outcome.tail = Some(text.tail);
     }

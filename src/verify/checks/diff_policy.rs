@@ -2,7 +2,7 @@
 //!
 //! A change set that cannot be read is a failure with its reason, never an empty one.
 
-use super::{Context, Outcome, Repository, log_name, or_cancelled};
+use super::{Context, Outcome, Repository, blocking, log_name, or_cancelled};
 use crate::{
     git::{Change, ChangeKind, ChangeSet},
     verify::{Error, capture, paths},
@@ -42,7 +42,6 @@ pub(super) async fn run(asked: &Asked<'_>, context: &mut Context<'_>) -> Result<
         Ok(set) => set,
         Err(error) => return Ok(Outcome::not_run(format!("what changed is not known: {error}"))),
     };
-    let redactor = &context.verifier.redactor;
     let broken = judge(asked, &set, repo.prefix());
     let counted = format!("{} files changed, {} lines", set.changes.len(), set.lines);
     if broken.is_empty() {
@@ -54,10 +53,14 @@ pub(super) async fn run(asked: &Asked<'_>, context: &mut Context<'_>) -> Result<
     if over > 0 {
         lines.push(format!("and {over} more"));
     }
-    let log = redactor.text(&format!("{detail}\n\n{}\n", lines.join("\n")));
-    let shown: Vec<String> = lines.into_iter().take(SHOWN_MAX).collect();
+    let (redactor, head) = (context.verifier.redactor.clone(), detail.clone());
+    let hidden = blocking(move || {
+        let shown: Vec<&str> = lines.iter().take(SHOWN_MAX).map(String::as_str).collect();
+        (redactor.text(&shown.join("\n")), redactor.text(&format!("{head}\n\n{}\n", lines.join("\n"))))
+    });
+    let (tail, log) = hidden.await.unwrap_or_default();
     Ok(Outcome {
-        tail: Some(redactor.text(&shown.join("\n"))).filter(|t| !t.is_empty()),
+        tail: Some(tail).filter(|t| !t.is_empty()),
         files: vec![(log_name(asked.id), log.into_bytes())],
         ..Outcome::failed(detail)
     })

@@ -63,7 +63,8 @@ pub(super) async fn run(asked: &Asked<'_>, context: &mut Context<'_>) -> Result<
     match or_cancelled(context.cancel, limited).await? {
         Ok(detail) => Ok(Outcome::passed(detail)),
         Err(_) => {
-            let last = seen.now.or(seen.last).unwrap_or_else(|| "no answer".to_owned());
+            // A try that the deadline cut off says less than one that was answered.
+            let last = seen.last.or(seen.now).unwrap_or_else(|| "no answer".to_owned());
             let wanted = match asked.expect_body {
                 Some(body) => format!("status {} with a body matching /{body}/", asked.expect_status),
                 None => format!("status {}", asked.expect_status),

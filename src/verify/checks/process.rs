@@ -3,16 +3,19 @@
 //! One supervisor serves all programs of a verification; it is started when first needed and again when
 //! a program managed to take it down. Knows nothing of what the program is for.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tokio::{io::AsyncReadExt, net::unix::pipe};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    sys::supervise::{Child, ChildSpec, Ended, Error as ProcessError, Exit, Options, Supervisor},
+    sys::{
+        redact::Redactor,
+        supervise::{Child, ChildSpec, Ended, Error as ProcessError, Exit, Options, Supervisor},
+    },
     verify::{
         Error,
-        capture::{Capture, Stream},
+        capture::{Capture, Stream, Text},
     },
 };
 
@@ -58,6 +61,18 @@ pub(super) struct Ran {
     pub left_behind: bool,
 }
 
+impl Ran {
+    /// What was printed, as text; made where it may take its time.
+    pub(super) async fn text(&mut self, redactor: &Arc<Redactor>, intro: String, outro: String) -> Text {
+        let (output, redactor) = (std::mem::take(&mut self.output), redactor.clone());
+        let text = super::blocking(move || output.text(&redactor, &intro, &outro)).await;
+        text.unwrap_or_else(|| Text {
+            log: "(the output could not be made into text)\n".to_owned(),
+            tail: String::new(),
+        })
+    }
+}
+
 impl Processes {
     /// None running.
     pub(in crate::verify) fn new(options: Options) -> Self {
@@ -89,10 +104,14 @@ impl Processes {
         };
         let mut child = match spawned {
             Ok(child) => child,
-            Err(ProcessError::Start { reason, not_found, .. }) => {
-                return Ok(Ran { ending: Ending::NotStarted { reason, not_found }, output, left_behind: false });
+            Err(Refused::NoSupervisor(error)) => return Err(error.into()),
+            Err(Refused::Program(ending)) => {
+                if let Ending::Lost(_) = &ending {
+                    self.kill().await;
+                    self.supervisor = None;
+                }
+                return Ok(Ran { ending, output, left_behind: false });
             }
-            Err(error @ ProcessError::Supervisor { .. }) => return Err(error.into()),
         };
         let mut pipes = Pipes::of(&mut child);
         let ended = tokio::select! {
@@ -122,22 +141,26 @@ impl Processes {
             Ok(Ending::TimedOut | Ending::Lost(_) | Ending::NotStarted { .. }) | Err(_) => false,
         };
         self.kill().await;
+        if let Ok(Ending::Lost(_)) = &ended {
+            self.supervisor = None;
+        }
         // What was still in the pipes when the last writer died.
         let _ = tokio::time::timeout(DRAIN, pipes.read_all(&mut output)).await;
         Ok(Ran { ending: ended?, output, left_behind })
     }
 
-    async fn spawn(&mut self, spec: ChildSpec) -> Result<Child, ProcessError> {
+    async fn spawn(&mut self, spec: ChildSpec) -> Result<Child, Refused> {
         if let Some(supervisor) = &self.supervisor {
             match supervisor.spawn(spec.clone()).await {
+                // It was taken down after the last program had ended.
                 Err(ProcessError::Supervisor { .. }) => self.supervisor = None,
-                other => return other,
+                other => return other.map_err(Refused::of),
             }
         }
-        let supervisor = Supervisor::start(&self.options).await?;
+        let supervisor = Supervisor::start(&self.options).await.map_err(Refused::NoSupervisor)?;
         let child = supervisor.spawn(spec).await;
         self.supervisor = Some(supervisor);
-        child
+        child.map_err(Refused::of)
     }
 
     /// Ends whatever is left of the last program.
@@ -163,6 +186,23 @@ impl Processes {
                 }
             }
         }
+    }
+}
+
+/// Why there is no program to wait for.
+enum Refused {
+    /// Nothing can be run at all.
+    NoSupervisor(ProcessError),
+    /// This program did not start, or took its supervisor down at once.
+    Program(Ending),
+}
+
+impl Refused {
+    fn of(error: ProcessError) -> Self {
+        Self::Program(match error {
+            ProcessError::Start { reason, not_found, .. } => Ending::NotStarted { reason, not_found },
+            ProcessError::Supervisor { .. } => Ending::Lost(error.to_string()),
+        })
     }
 }
 

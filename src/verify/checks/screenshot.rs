@@ -75,15 +75,19 @@ pub(super) async fn run(asked: &Asked<'_>, context: &mut Context<'_>) -> Result<
     };
     let mut done = Vec::new();
     let mut files = Vec::new();
+    // Asking the page counts against the limit of the first capture.
+    let begun = context.verifier.clock.boot();
+    let answered = page_answers(asked, context).await?;
+    if let Err(outcome) = answered {
+        return Ok(outcome);
+    }
+    let mut spent = context.verifier.clock.boot().saturating_sub(begun);
     for viewport in asked.viewports {
+        let limit = Duration::from_millis(asked.timeout_ms).saturating_sub(std::mem::take(&mut spent));
         let size = format!("{}x{}", viewport.width, viewport.height);
         let given = viewport.label.as_deref().unwrap_or(&size);
         let label = unique_id(given, &size, context.shots);
-        let shot = match page_answers(asked, context).await? {
-            Ok(()) => capture(&browser, viewport, asked, context).await?,
-            Err(failure) => Err(failure),
-        };
-        match shot {
+        match capture(&browser, viewport, limit, asked, context).await? {
             Ok(picture) => {
                 files.push((format!("shot-{label}.png"), picture.bytes));
                 let plain = if picture.one_colour { ", one single colour" } else { "" };
@@ -152,6 +156,7 @@ struct Picture {
 async fn capture(
     browser: &Path,
     viewport: &Viewport,
+    limit: Duration,
     asked: &Asked<'_>,
     context: &mut Context<'_>,
 ) -> Result<Result<Picture, Outcome>, Error> {
@@ -167,7 +172,7 @@ async fn capture(
         Some(Err(error)) => return Ok(Err(Outcome::failed(error.to_string()))),
         None => return Ok(Err(Outcome::failed("the profile directory could not be made"))),
     }
-    let shot = capture_in(&dir, browser, viewport, asked, context).await;
+    let shot = capture_in(&dir, browser, viewport, limit, asked, context).await;
     let removed = blocking(move || sys::fs::remove_tree(fs.as_ref(), &dir)).await;
     if let Some(Err(error)) = removed {
         tracing::warn!(%error, "the profile directory of a capture stays behind");
@@ -179,6 +184,7 @@ async fn capture_in(
     dir: &Path,
     browser: &Path,
     viewport: &Viewport,
+    limit: Duration,
     asked: &Asked<'_>,
     context: &mut Context<'_>,
 ) -> Result<Result<Picture, Outcome>, Error> {
@@ -202,8 +208,8 @@ async fn capture_in(
         cwd: dir.to_path_buf(),
         stdin: Stdin::Null,
     };
-    let ran = context.processes.run(spec, Duration::from_millis(asked.timeout_ms), context.cancel).await?;
-    let text = ran.output.text(&context.verifier.redactor, "", "");
+    let mut ran = context.processes.run(spec, limit, context.cancel).await?;
+    let text = ran.text(&context.verifier.redactor, String::new(), String::new()).await;
     if let Some(outcome) = bad_ending(&ran, &text.tail, asked.timeout_ms) {
         return Ok(Err(outcome));
     }

@@ -133,7 +133,7 @@ fn screenshot(fields: &Fields<'_>, found: &mut Findings) -> Option<CheckSpec> {
             found.problem(place, format!("needs 1 to {VIEWPORTS_MAX} entries, got {}", list.len()));
         }
         Some(other) => {
-            found.problem(place, format!("must be a list of {{width, height, label?}}, got {}", show(other)))
+            found.problem(place, format!("must be a list of {{width, height, label?}}, got {}", show(other)));
         }
         None => found.problem(place, "missing; give a list of {width, height, label?}"),
     }

@@ -58,6 +58,8 @@ async fn waiting_is_in_order() {
     let bench = Bench::new();
     let pool = Arc::new(bench.pool(1));
     let first = open(&pool, bench.spec("echo")).await;
+    let neighbour = bench.pool(1);
+    assert_eq!((pool.in_use(), neighbour.in_use(), neighbour.in_use_by_home().await.unwrap()), (1, 0, 1));
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = tokio::task::JoinSet::new();
     let give_up = CancellationToken::new();
@@ -82,6 +84,7 @@ async fn waiting_is_in_order() {
         done.unwrap();
     }
     assert_eq!(*order.lock().unwrap(), [0, 2, 3]);
+    assert_eq!(neighbour.in_use_by_home().await.unwrap(), 0);
 }
 
 /// RL-2, engines acceptance 15: three bad starts open the breaker of that engine, a good one closes it.

@@ -11,7 +11,7 @@ use claw_orchestrator::engines::{ErrorClass, SessionSpec, TurnEvent};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::support::{Bench, alive, class, message, open, say, silent, until, watch};
+use super::support::{Bench, alive, class, marked, message, open, say, silent, until, watch};
 
 /// The version the adapter was measured against.
 const MEASURED: &str = "2.1.197";
@@ -115,6 +115,44 @@ async fn a_file_is_written() {
         )
     );
     assert_eq!(std::fs::read_to_string(bench.repo().join("a.txt")).unwrap(), "hi\n");
+    session.close().await;
+    // In a mode that asks, what nobody answers is refused and listed.
+    let write = json!({ "tool": "Write", "input": { "file_path": "{{repo}}/b.txt", "content": "hi\n" } });
+    let Some((bench, _model)) = real(&json!({ "turns": [write, { "text": "I was not allowed to." }] })) else { return };
+    let mut spec = spec(&bench);
+    spec.choice.permission_mode = Some("default".into());
+    let mut session = open(&bench.pool(1), spec).await;
+    let outcome = say(&mut session, "write b.txt").await;
+    assert!(outcome.ok && outcome.tool_errors == 1 && outcome.permission_denials.len() == 1, "{outcome:?}");
+    assert!(outcome.permission_denials[0].tool_name == "Write" && !bench.repo().join("b.txt").exists());
+    session.close().await;
+}
+
+/// The program is killed in a tool call: its orphans are ended, the turn says so, and the conversation goes on.
+#[tokio::test]
+async fn a_killed_program_can_be_resumed() {
+    let wait =
+        json!({ "tool": "Bash", "input": { "command": "touch {{repo}}/begun; sleep 300", "description": "Wait" } });
+    let Some((bench, _model)) = real(&json!({ "turns": [wait, { "text": "Carrying on." }] })) else { return };
+    let mark = format!("REAL_MARK=kill-{}", std::process::id());
+    let (variable, value) = mark.split_once('=').unwrap();
+    let mut first = spec(&bench);
+    first.run_env.push((variable.into(), value.into()));
+    let pool = bench.pool(1);
+    let mut session = open(&pool, first.clone()).await;
+    let kill = async {
+        until("the tool runs", || bench.repo().join("begun").exists()).await;
+        let program = marked(&mark).into_iter().find(|(_, command)| command.contains("--session-id")).unwrap().0;
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(program), nix::sys::signal::Signal::SIGKILL).unwrap();
+    };
+    let (outcome, ()) = tokio::join!(say(&mut session, "wait"), kill);
+    assert_eq!(class(&outcome), Some(ErrorClass::Crashed), "{outcome:?}");
+    assert!(message(&outcome).contains("signal 9") && outcome.spend.tokens_in == 100, "{outcome:?}");
+    assert_eq!(alive(&mark), Vec::<String>::new());
+    session.close().await;
+    first.resume = outcome.native_id;
+    let mut session = open(&pool, first).await;
+    assert_eq!(say(&mut session, "go on").await.text, "Carrying on.");
     session.close().await;
 }
 

@@ -1,6 +1,12 @@
 //! What turns give: the scripted program played through the pool.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 use claw_orchestrator::engines::{ErrorClass, TurnEvent, scripted};
 use serde_json::{Value, json};
@@ -160,6 +166,16 @@ async fn questions_are_refused_at_once() {
 async fn huge_and_odd_output() {
     let bench = Bench::new();
     let before = resident();
+    let (peak, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let watcher = std::thread::spawn({
+        let (peak, done) = (Arc::clone(&peak), Arc::clone(&done));
+        move || {
+            while !done.load(Ordering::Relaxed) {
+                peak.fetch_max(resident(), Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    });
     let big = 40_u64 << 20;
     let steps = json!([
         { "printBytes": { "stream": "stdout", "n": big } },
@@ -176,7 +192,9 @@ async fn huge_and_odd_output() {
         events.iter().filter(|e| matches!(e, TurnEvent::Note(t) if t.contains("too long and was skipped"))).count();
     assert_eq!(skipped, 2, "{events:?}");
     session.close().await;
-    let grown = resident().saturating_sub(before);
+    done.store(true, Ordering::Relaxed);
+    watcher.join().unwrap();
+    let grown = peak.load(Ordering::Relaxed).saturating_sub(before);
     assert!(grown < 64 << 20, "grown by {grown} bytes");
 }
 
@@ -191,14 +209,14 @@ fn resident() -> u64 {
 #[tokio::test]
 async fn silence_is_a_stall_unless_a_tool_works() {
     let mut bench = Bench::new();
-    bench.limits.idle = Duration::from_secs(1);
-    let outcome = bench.once(json!([{ "run": ["sleep", "2.5"] }, { "say": "built" }])).await;
+    bench.limits.idle = Duration::from_secs(2);
+    let outcome = bench.once(json!([{ "run": ["sleep", "3.5"] }, { "say": "built" }])).await;
     assert!(outcome.ok, "{outcome:?}");
     for steps in [json!([{ "cost": 0.5 }, "hang"]), json!(["readStdinToEof"]), json!([{ "sleep": 60_000 }])] {
         let begun = Instant::now();
         let outcome = bench.once(steps).await;
         assert_eq!(class(&outcome), Some(ErrorClass::Timeout));
-        assert!(message(&outcome).contains("nothing happened for 1 s"), "{}", message(&outcome));
+        assert!(message(&outcome).contains("nothing happened for 2 s"), "{}", message(&outcome));
         assert!(begun.elapsed() < Duration::from_secs(10));
     }
 }
@@ -207,7 +225,7 @@ async fn silence_is_a_stall_unless_a_tool_works() {
 #[tokio::test]
 async fn a_program_without_a_sign_of_life_is_given_up() {
     let mut bench = Bench::new();
-    bench.limits.start = Duration::from_millis(500);
+    bench.limits.start = Duration::from_secs(2);
     bench
         .config
         .engine_bins
@@ -226,11 +244,13 @@ async fn secrets_stay_where_they_are() {
     let canary = "canary-7f3a9c51d2";
     bench.config.env.insert("DEPLOY_TOKEN".into(), canary.into());
     bench.config.env.insert("PLAIN_SETTING".into(), "visible".into());
+    // Kept back, but nothing to hide.
+    bench.config.env.insert("CLAWO_HOME".into(), "/home/of/clawo".into());
     let steps = json!([
         { "run": ["sh", "-c", "env > env.txt; cat env.txt"] },
         { "run": ["sh", "-c", format!("echo {canary}")] },
         { "askPermission": { "tool": "Bash", "input": { "command": ["curl", canary] } } },
-        { "say": format!("the secret is {canary}, told by {{{{prompt}}}}") },
+        { "say": format!("the secret is {canary}, not /home/of/clawo, told by {{{{prompt}}}}") },
     ]);
     let mut spec = bench.spec(&bench.always("leak", steps));
     spec.run_env.push(("RUN_MARK".into(), "run-1".into()));
@@ -245,7 +265,8 @@ async fn secrets_stay_where_they_are() {
     );
     let told = format!("{outcome:?}{events:?}");
     assert!(!env.contains(canary) && !told.contains(canary), "{told}");
-    assert!(outcome.text.contains("[redacted]"), "{}", outcome.text);
+    assert_eq!(outcome.text, "the secret is [redacted], not /home/of/clawo, told by me");
+    assert!(!env.contains("CLAWO_HOME"));
     session.close().await;
 }
 

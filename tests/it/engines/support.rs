@@ -162,18 +162,23 @@ pub(crate) fn message(outcome: &TurnOutcome) -> &str {
     outcome.error.as_ref().map_or("", |e| e.message.as_str())
 }
 
-/// Processes that have `mark` in their environment.
-pub(crate) fn alive(mark: &str) -> Vec<String> {
+/// Processes that have `mark` in their environment: ids and command lines.
+pub(crate) fn marked(mark: &str) -> Vec<(i32, String)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let dir = entry.path();
-        let Ok(environ) = std::fs::read(dir.join("environ")) else { continue };
+        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else { continue };
+        let Ok(environ) = std::fs::read(entry.path().join("environ")) else { continue };
         if environ.windows(mark.len()).any(|w| w == mark.as_bytes()) {
-            let command = std::fs::read(dir.join("cmdline")).unwrap_or_default();
-            found.push(String::from_utf8_lossy(&command).replace('\0', " "));
+            let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            found.push((pid, String::from_utf8_lossy(&command).replace('\0', " ")));
         }
     }
     found
+}
+
+/// Their command lines.
+pub(crate) fn alive(mark: &str) -> Vec<String> {
+    marked(mark).into_iter().map(|(_, command)| command).collect()
 }
 
 /// Waits until `test` holds.

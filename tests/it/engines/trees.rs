@@ -105,3 +105,18 @@ async fn dropping_a_session_is_enough() {
     until("the slot is free", || pool.in_use() == 0).await;
     assert_eq!(alive(&mark), Vec::<String>::new());
 }
+
+/// The late reply of a turn that was given up is never the answer to the next message.
+#[tokio::test]
+async fn a_given_up_turn_spoils_its_session() {
+    let bench = Bench::new();
+    let slow = json!({ "steps": [{ "sleep": 400 }, { "say": "late" }] });
+    let model = bench.scenario("late", json!({ "turns": [slow, { "steps": [{ "say": "second" }] }] }));
+    let mut session = open(&bench.pool(1), bench.spec(&model)).await;
+    assert!(tokio::time::timeout(Duration::from_millis(150), say(&mut session, "first")).await.is_err());
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let outcome = say(&mut session, "next").await;
+    assert_eq!(class(&outcome), Some(ErrorClass::Crashed), "{outcome:?}");
+    assert_eq!(outcome.text, "");
+    session.close().await;
+}

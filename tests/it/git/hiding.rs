@@ -78,3 +78,37 @@ async fn new_ignore_rules_and_nested_repositories() {
     let seen = changed(&world, &base).await;
     assert_eq!(seen[..2], ["A nested/other", "A nested/tracked"]);
 }
+
+/// Files where a submodule was never fetched belong to no listing of git's.
+#[tokio::test]
+async fn files_in_the_place_of_a_submodule() {
+    let inner = World::new();
+    let world = World::new();
+    world.run(["submodule", "--quiet", "add", inner.path.to_str().unwrap(), "sub"]);
+    let sha = world.commit("with a submodule");
+    world.run(["submodule", "--quiet", "deinit", "-f", "sub"]);
+    let base = world.baseline().await;
+    let without = Baseline { base_sha: Some(sha), in_git: true, ..Baseline::default() };
+    assert_eq!(changed(&world, &base).await, [""; 0]);
+    assert_eq!(changed(&world, &without).await, [""; 0]);
+    let before = world.repo().await.digest().await.unwrap();
+    world.write("sub/deep/hidden", "h");
+    assert_eq!(changed(&world, &base).await, ["M sub"]);
+    assert_eq!(changed(&world, &without).await, ["M sub"]);
+    assert_ne!(world.repo().await.digest().await.unwrap(), before);
+}
+
+/// VF-4: git leaves an unreadable directory out and succeeds; that is no basis for a judgement. Work is
+/// stored all the same.
+#[tokio::test]
+async fn a_directory_git_could_not_read() {
+    let mut world = World::new();
+    let base = world.baseline().await;
+    let warning = "warning: could not open directory 'x/': Permission denied";
+    world.wrap(&format!("git \"$@\"; s=$?; case \"$*\" in *ls-files*) echo \"{warning}\" >&2;; esac; exit $s"));
+    let repo = world.repo().await;
+    for error in [repo.digest().await.unwrap_err(), repo.changes(&base).await.unwrap_err()] {
+        assert!(error.to_string().contains("could not open directory 'x/'"), "{error}");
+    }
+    repo.snapshot("refs/clawo/runs/r1/end", "m").await.unwrap();
+}

@@ -144,3 +144,14 @@ async fn twenty_trivial_checks_are_cheap() {
     println!("20 checks of true: {:?} in all, each {each:?} ms", started.elapsed());
     assert!(bundle.passed && started.elapsed() < Duration::from_secs(5));
 }
+
+/// A check that takes its supervisor down is red, nothing of it lives on, and the next check runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_cannot_escape_by_killing_its_supervisor() {
+    let dir = tempfile::tempdir().unwrap();
+    let bundle = verify(dir.path(), json!([sh("kill -9 $PPID; sleep 65.4321"), sh("true")])).await.bundle;
+    let [first, second] = bundle.results.as_slice() else { panic!() };
+    assert!(!first.passed && first.detail.contains("unknown way"), "{first:#?}");
+    assert!(second.passed, "{second:#?}");
+    assert!(!alive("65.4321"));
+}

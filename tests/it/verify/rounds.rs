@@ -214,6 +214,9 @@ async fn a_repair_that_edits_a_test_is_refuted() {
         Ok(())
     });
     let edited = rounds(Arc::new(listen), json!([sh("echo '# edited' >> tests/check.sh; exit 1")])).await;
+    let green =
+        rounds(Arc::new(Repair(|_, _: &CheckResult| Ok(()))), json!([sh("echo '# again' >> tests/check.sh")])).await;
+    assert!(green.notes.iter().any(|n| n.starts_with("test files changed while")), "{green:#?}");
     assert_eq!(*told.lock().unwrap(), "protected-tests");
     assert!(!edited.passed);
 }
