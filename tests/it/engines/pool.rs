@@ -84,7 +84,10 @@ async fn waiting_is_in_order() {
         done.unwrap();
     }
     assert_eq!(*order.lock().unwrap(), [0, 2, 3]);
-    assert_eq!(neighbour.in_use_by_home().await.unwrap(), 0);
+    // A program started at the very moment by somebody else may hold on to a lock until it runs.
+    while neighbour.in_use_by_home().await.unwrap() > 0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// RL-2, engines acceptance 15: three bad starts open the breaker of that engine, a good one closes it.
