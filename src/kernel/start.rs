@@ -210,7 +210,8 @@ pub(super) async fn launch(
         (Some(bytes), _, _) => Some(bytes),
         (None, Some(contract), Some((top, dir))) => {
             let fs = kernel.services.fs.clone();
-            let taken = tasks::blocking("protect", move || protected::take_in(fs.as_ref(), &top, &dir, &contract)).await;
+            let taken =
+                tasks::blocking("protect", move || protected::take_in(fs.as_ref(), &top, &dir, &contract)).await;
             let taken = taken.map_err(|e| super::internal(&e))?;
             let taken =
                 taken.map_err(|e| Error::new(Code::StoreUnavailable, format!("the tests cannot be read: {e}")))?;
