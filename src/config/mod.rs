@@ -9,6 +9,7 @@ pub mod paths;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+pub use load::{Flags, load};
 pub use paths::check_dir;
 
 /// Why the settings cannot be used.

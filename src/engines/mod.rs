@@ -3,6 +3,22 @@
 //! Owns the adapters and the pool of sessions. Nothing outside an adapter asks which engine it is; what
 //! differs is declared as capabilities. Knows runs only as labels and variables.
 
+pub mod breaker;
+pub mod claude;
+mod cleaning;
+mod environment;
+pub mod lines;
+pub mod pool;
+mod process_session;
+pub mod registry;
+pub mod scripted;
+pub mod slots;
+pub mod stream_json;
+
+pub use pool::{Pool, PoolError, PooledSession, WaitKind};
+pub use process_session::Limits;
+pub use registry::{Refusal, Registry};
+
 use std::{fmt, future::Future, path::PathBuf, pin::Pin, sync::Arc};
 
 use schemars::JsonSchema;

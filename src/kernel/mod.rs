@@ -3,14 +3,37 @@
 //! Decides purely (`state`, `plan`) and acts at the edge (`actor`). One actor a run linearises its events.
 //! Names no engine, knows no protocol, opens no file.
 
+mod actor;
+mod attempt;
+mod children;
+mod control;
+mod evidence;
+mod index;
+mod live;
+pub mod plan;
+mod query;
+mod recovery;
+pub mod spec;
+mod start;
+pub mod state;
+pub mod templates;
+mod validate;
+pub mod verdict;
 pub mod view;
+mod workspace;
+mod writer;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::model::{Code, EvidenceBundle, Problem, RunId, RunState};
+use crate::{
+    model::{Code, EvidenceBundle, Problem, RunId, RunRecord, RunState},
+    nodes::Services,
+    store::{self, SharedStore},
+    sys::tasks,
+};
 
 pub use view::{ListPage, RunView, Started, Validation};
 
@@ -33,7 +56,7 @@ impl Error {
     }
 
     /// A refusal that lists problems with their paths.
-    pub fn problems(code: Code, what: &str, problems: Vec<Problem>) -> Self {
+    pub fn problems(code: Code, what: &str, problems: &[Problem]) -> Self {
         let list: Vec<String> = problems.iter().map(ToString::to_string).collect();
         Self {
             code,
@@ -132,105 +155,224 @@ pub struct Evidence {
     pub warnings: Vec<Problem>,
 }
 
+/// Everything the kernel's parts share.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    services: Arc<Services>,
+    store: SharedStore,
+    live: live::LiveRuns,
+    index: index::Index,
+    /// Held by a start whose id is chosen by its caller.
+    named: tokio::sync::Mutex<()>,
+    /// Fires when the process ends.
+    stop: CancellationToken,
+    /// Told whenever a run is let go of.
+    idle: tokio::sync::Notify,
+    /// Whether this process executes runs; otherwise it only records what it is asked.
+    executes: bool,
+}
+
+/// Whether a kernel executes runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It executes what it starts, resumes and approves.
+    Executor,
+    /// It records requests for others: an answered gate waits for a process that goes on with the run.
+    Recorder,
+}
+
 /// Handle to the kernel. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Kernel {
-    _inner: Arc<()>,
+    inner: Arc<Inner>,
+}
+
+/// How long a shutdown waits for runs to be let go of.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(9);
+
+fn run_id(text: &str) -> Result<RunId> {
+    RunId::parse(text).map_err(|e| Error::new(Code::InvalidArgument, format!("runId: {e}")))
+}
+
+/// A defect, not the caller's fault.
+fn internal(error: &dyn std::fmt::Display) -> Error {
+    Error::new(Code::Internal, error.to_string())
+}
+
+/// What a caller is told of a store's refusal or failure.
+fn store_error(error: &store::Error) -> Error {
+    let code = match error {
+        store::Error::NotFound(_) => Code::RunNotFound,
+        store::Error::Exists(_) => Code::RunExists,
+        store::Error::Owned { .. } => Code::RunOwned,
+        store::Error::Superseded { .. } => Code::Superseded,
+        store::Error::Damaged { .. } | store::Error::Malformed { .. } => Code::RunCorrupt,
+        store::Error::TooLarge { .. } => Code::PayloadTooLarge,
+        store::Error::Poisoned(_)
+        | store::Error::Newer { .. }
+        | store::Error::LowSpace { .. }
+        | store::Error::Io(_) => Code::StoreUnavailable,
+    };
+    let mut details = None;
+    if let store::Error::Owned { pid, host, .. } = error {
+        details = Some(serde_json::json!({ "pid": pid, "host": host }));
+    }
+    Error { code, message: format!("{error}; {}", code.hint()), details }
 }
 
 impl Kernel {
+    /// A kernel over its services and store.
+    pub fn new(services: Arc<Services>, store: SharedStore, role: Role) -> Self {
+        let inner = Inner {
+            services,
+            store,
+            live: live::LiveRuns::default(),
+            index: index::Index::default(),
+            named: tokio::sync::Mutex::default(),
+            stop: CancellationToken::new(),
+            idle: tokio::sync::Notify::new(),
+            executes: role == Role::Executor,
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The services nodes use.
+    pub fn services(&self) -> &Arc<Services> {
+        &self.inner.services
+    }
+
+    /// The store.
+    pub fn store(&self) -> &SharedStore {
+        &self.inner.store
+    }
+
     /// Everything `start` would check, without starting: problems, warnings, the normalised spec, a forecast.
     pub async fn validate(&self, request: StartRequest) -> Validation {
-        let _ = request;
-        todo!("kernel")
+        let inner = self.inner.clone();
+        match tasks::blocking("validate", move || validate::answer(&inner, &request)).await {
+            Ok(answer) => answer,
+            Err(e) => Validation {
+                ok: false,
+                errors: vec![Problem::new("", e.to_string())],
+                warnings: Vec::new(),
+                spec: None,
+                forecast: None,
+            },
+        }
     }
 
     /// Validates, records the baseline, creates the run durably and begins to execute it in the background.
     pub async fn start(&self, request: StartRequest) -> Result<Started> {
-        let _ = request;
-        todo!("kernel")
+        start::start(&self.inner, request).await
     }
 
     /// A run as it stands. Cancelling the wait never cancels the run.
     pub async fn status(&self, run: &str, query: StatusQuery) -> Result<RunView> {
-        let _ = (run, query);
-        todo!("kernel")
+        query::status(&self.inner, &run_id(run)?, query).await
+    }
+
+    /// The whole record of a run.
+    pub async fn record(&self, run: &str) -> Result<Arc<RunRecord>> {
+        Ok(query::load(&self.inner, &run_id(run)?).await?.record)
     }
 
     /// Runs of every process, newest first.
     pub async fn list(&self, query: ListQuery) -> Result<ListPage> {
-        let _ = query;
-        todo!("kernel")
+        index::list(&self.inner, query).await
     }
 
     /// Continues a run whose owner is gone. A terminal or parked run is returned as it is.
     pub async fn resume(&self, run: &str) -> Result<RunView> {
-        let _ = run;
-        todo!("kernel")
+        let run = run_id(run)?;
+        start::resume(&self.inner, &run).await?;
+        self.view(&run).await
     }
 
     /// Ends a run wherever it is executed.
     pub async fn cancel(&self, run: &str, reason: Option<String>) -> Result<RunView> {
-        let _ = (run, reason);
-        todo!("kernel")
+        let run = run_id(run)?;
+        control::cancel(&self.inner, &run, reason).await?;
+        self.view(&run).await
     }
 
     /// Queues an operator's correction for the next agent prompt; returns the node it waits for.
     pub async fn steer(&self, run: &str, text: &str) -> Result<String> {
-        let _ = (run, text);
-        todo!("kernel")
+        control::steer(&self.inner, &run_id(run)?, text).await
     }
 
     /// Answers the open gate of a run.
     pub async fn approve(&self, run: &str, approved: bool, comment: Option<String>) -> Result<RunView> {
-        let _ = (run, approved, comment);
-        todo!("kernel")
+        let run = run_id(run)?;
+        control::approve(&self.inner, &run, approved, comment).await?;
+        self.view(&run).await
     }
 
     /// A bundle of a run or label; by default the one behind the verdict in force, else the newest.
     pub async fn evidence(&self, run: &str, evidence_id: Option<&str>) -> Result<Evidence> {
-        let _ = (run, evidence_id);
-        todo!("kernel")
+        evidence::bundle(&self.inner, &run_id(run)?, evidence_id).await
     }
 
     /// A file of a bundle named in its manifest; nothing else.
     pub async fn evidence_file(&self, run: &str, evidence_id: &str, file: &str) -> Result<Vec<u8>> {
-        let _ = (run, evidence_id, file);
-        todo!("kernel")
+        evidence::file(&self.inner, &run_id(run)?, evidence_id, file).await
     }
 
     /// Full text of a node's latest output, `limit` bytes from `offset`.
     pub async fn node_output(&self, run: &str, node: &str, offset: u64, limit: usize) -> Result<String> {
-        let _ = (run, node, offset, limit);
-        todo!("kernel")
+        evidence::output(&self.inner, &run_id(run)?, node, offset, limit).await
     }
 
     /// Deletes a run nobody executes, its snapshots with it.
     pub async fn delete(&self, run: &str) -> Result<()> {
-        let _ = run;
-        todo!("kernel")
+        control::delete(&self.inner, &run_id(run)?).await
     }
 
     /// Runs a contract once in a directory: no run, no fixer, no protected tests.
     pub async fn verify(&self, request: VerifyRequest) -> Result<Evidence> {
-        let _ = request;
-        todo!("kernel")
+        evidence::verify(&self.inner, request).await
     }
 
-    /// Brings a snapshot of a run back into a new directory or branch.
+    /// Brings a snapshot of a run back into a new directory or branch; returns the ref it came from.
     pub async fn restore(&self, run: &str, at: Option<&str>, to: crate::git::RestoreTo) -> Result<String> {
-        let _ = (run, at, to);
-        todo!("kernel")
+        evidence::restore(&self.inner, &run_id(run)?, at, &to).await
     }
 
     /// Waits until the run changes after `seq`, ends, or `wait` passes; returns its last `seq`.
-    pub async fn changed(&self, run: &RunId, seq: u64, wait: std::time::Duration) -> Result<u64> {
-        let _ = (run, seq, wait);
-        todo!("kernel")
+    pub async fn changed(&self, run: &RunId, seq: u64, wait: Duration) -> Result<u64> {
+        query::changed(&self.inner, run, seq, wait).await
     }
 
-    /// Stops accepting, ends what runs, leaves every run resumable.
+    /// Continues, oldest first, every interrupted run that asked for it (or all, when the configuration says so).
+    pub async fn auto_resume(&self) {
+        recovery::auto_resume(&self.inner).await;
+    }
+
+    /// How many runs this process executes.
+    pub fn executing(&self) -> usize {
+        self.inner.live.len()
+    }
+
+    /// Stops accepting, ends what runs, leaves every run resumable. At most about 9 s.
     pub async fn shutdown(&self) {
-        todo!("kernel")
+        self.inner.stop.cancel();
+        let drained = async {
+            loop {
+                let idle = self.inner.idle.notified();
+                let mut idle = std::pin::pin!(idle);
+                idle.as_mut().enable();
+                if self.inner.live.len() == 0 {
+                    return;
+                }
+                idle.await;
+            }
+        };
+        if tokio::time::timeout(SHUTDOWN_LIMIT, drained).await.is_err() {
+            tracing::warn!(left = self.inner.live.len(), "some runs were not let go of in time");
+        }
+    }
+
+    async fn view(&self, run: &RunId) -> Result<RunView> {
+        let found = query::load(&self.inner, run).await?;
+        Ok(query::view(&self.inner, &found).await)
     }
 }

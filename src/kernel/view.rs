@@ -113,6 +113,8 @@ pub struct RunView {
     pub spend: Spend,
     /// Nodes in order.
     pub nodes: Vec<NodeView>,
+    /// How many nodes the spec has; `nodes` shows at most 100 of them.
+    pub nodes_total: u64,
     /// Votes of councils; advisory.
     pub consensus_votes: Vec<Value>,
     /// Whether a live process executes it.
@@ -189,6 +191,8 @@ pub struct GateView {
     pub changes: String,
     /// What the contract said so far, one line.
     pub checks: String,
+    /// What was spent so far.
+    pub spent: String,
     /// What happens on yes.
     pub on_approve: String,
     /// What happens on no.

@@ -40,6 +40,9 @@ pub enum Event {
         /// Path of a worktree run's checkout.
         #[serde(default)]
         workspace_path: Option<String>,
+        /// Directory nodes work in, when it is not the one given at start.
+        #[serde(default)]
+        work_dir: Option<String>,
         /// Caller's key for a start that may be repeated.
         #[serde(default)]
         idempotency_key: Option<String>,
@@ -73,6 +76,9 @@ pub enum Event {
         visit: u32,
         /// Attempt, from 1.
         attempt: u32,
+        /// Failed attempts of this visit so far.
+        #[serde(default)]
+        failures: u32,
         /// Failure.
         #[serde(default)]
         error: Option<String>,
@@ -94,6 +100,8 @@ pub enum Event {
     NodeData {
         /// The node.
         node: NodeId,
+        /// Which part of the node's data.
+        key: String,
         /// The data; small, long text is an artifact.
         data: Value,
     },

@@ -195,6 +195,9 @@ pub struct RunRecord {
     /// How often in a row it came.
     #[serde(default)]
     pub red_repeats: u32,
+    /// Caller's key for a start that may be repeated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
     /// A process of the run could not be ended, so it can no longer be verified.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unkillable: Option<String>,
@@ -244,6 +247,9 @@ pub struct NodeRecord {
     pub visits: u32,
     /// Attempt of the latest visit, from 1.
     pub attempts: u32,
+    /// Failed attempts of the latest visit; an attempt that a crash cut off is none.
+    #[serde(default)]
+    pub failures: u32,
     /// Failure of the latest attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,

@@ -1,7 +1,39 @@
-//! Durable state of runs. See the promises P1 to P9 below; `file` keeps them on a local file system.
+//! Durable state of runs. [`FileStore`] keeps it on a local file system.
 //!
 //! Owns the log, the checkpoint, ownership and artifacts of runs. Never interprets the body of an
 //! event, never decides what happens next, and its trait has no file vocabulary.
+//!
+//! What it promises, on a disk that honours a sync:
+//!
+//! - **P1** A batch whose `commit` returned survives the death of the process, of the kernel and a power cut.
+//! - **P2** A batch, with the artifacts it names, is there whole or not at all, for every reader, at every time.
+//! - **P3** After an error of `commit` the batch is there or it is not; the handle refuses further work, and
+//!   opening the run again tells which.
+//! - **P4** The log is everything: folding it over the spec gives the record, and a lost checkpoint costs time only.
+//! - **P5** One owner. A writer that lost the run adds nothing after its successor and is told so.
+//! - **P6** A reader neither writes nor blocks, and sees every commit that had returned when it began.
+//! - **P7** An id that is deleted and created again is another run; claims of the former are dead.
+//! - **P8** Damage is named with its line, contained to its run, never repaired in silence, and its bytes are kept.
+//! - **P9** A lock that is not obtained is neither held nor abandoned: contention takes nothing over.
+
+mod artifacts;
+mod checkpoint;
+mod claim;
+mod create;
+mod file;
+mod home;
+mod inbox;
+mod label;
+mod layout;
+mod lease;
+mod line;
+mod list;
+mod load;
+mod recover;
+mod scan;
+mod shared;
+
+pub use file::{FileStore, MIN_FREE, Options};
 
 use std::{fmt, sync::Arc};
 
@@ -100,8 +132,6 @@ pub struct NewRun {
     pub spec: Value,
     /// First batch, without the fence.
     pub events: Vec<Value>,
-    /// Record after the first batch, for the checkpoint.
-    pub checkpoint: Value,
     /// Artifacts that the first batch names: path below the run, contents.
     pub artifacts: Vec<(String, Vec<u8>)>,
 }
@@ -198,8 +228,10 @@ pub trait Claim: Send + fmt::Debug {
     fn epoch(&self) -> u64;
     /// `seq` of the last batch.
     fn seq(&self) -> u64;
-    /// Adds one batch. When it returns, the batch survives a power cut. `checkpoint` is the record after it.
-    fn commit(&mut self, events: &[Value], checkpoint: &Value) -> Result<(u64, Time)>;
+    /// Adds one batch. When it returns, the batch survives a power cut. Gives its `seq` and wall time.
+    fn commit(&mut self, events: &[Value]) -> Result<(u64, Time)>;
+    /// Caches the record as it stands after the last batch. Best effort: a failure costs readers time only.
+    fn checkpoint(&mut self, record: &Value);
     /// Proves that this is still the owner; called right before an effect that leaves the run.
     fn check(&self) -> Result<()>;
     /// Stores long text or a file below the run, durably, before the batch that names it.

@@ -1,5 +1,266 @@
-//! The real file system.
+//! The real file system: the only file of the product that calls `std::fs`.
+//!
+//! Translates [`Fs`] into system calls one to one and decides nothing.
+#![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "the one place that touches real files")]
+
+use std::{
+    ffi::OsString,
+    fs::{self, File, OpenOptions, TryLockError},
+    io,
+    os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{CWD, OFlags, RenameFlags};
+
+use super::fs::{Fs, FsError, FsFile, FsLock, Kind, Meta, Result};
+
+/// Times a lock file may be replaced under our hands before we give up; each round means that someone
+/// unlinked the file between our opening and our locking it.
+const LOCK_ROUNDS: u32 = 16;
 
 /// The real file system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealFs;
+
+/// Names the operation and the path of a failure.
+fn at<T>(op: &'static str, path: &Path, result: io::Result<T>) -> Result<T> {
+    result.map_err(|source| FsError::new(op, path, source))
+}
+
+/// Opens a regular file for reading. Not blocking, so that a pipe in its place cannot hang the caller.
+fn open_regular(path: &Path) -> io::Result<File> {
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"))
+    }
+}
+
+/// Reads until `len` bytes or the end of the file.
+fn read_some(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+    let there = file.metadata()?.len().saturating_sub(offset);
+    let want = usize::try_from(there).unwrap_or(usize::MAX).min(len);
+    let mut bytes = vec![0; want];
+    let mut done = 0;
+    while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, offset.saturating_add(done as u64)) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    bytes.truncate(done);
+    Ok(bytes)
+}
+
+impl Fs for RealFs {
+    fn read(&self, path: &Path) -> Result<Vec<u8>> {
+        let read = || {
+            let mut file = open_regular(path)?;
+            let mut bytes = Vec::new();
+            io::Read::read_to_end(&mut file, &mut bytes)?;
+            Ok(bytes)
+        };
+        at("read", path, read())
+    }
+
+    fn read_range(&self, path: &Path, offset: u64, len: usize) -> Result<Vec<u8>> {
+        at("read", path, open_regular(path).and_then(|file| read_some(&file, offset, len)))
+    }
+
+    fn metadata(&self, path: &Path) -> Result<Meta> {
+        let meta = at("look at", path, fs::symlink_metadata(path))?;
+        let kind = match meta.file_type() {
+            t if t.is_file() => Kind::File,
+            t if t.is_dir() => Kind::Dir,
+            t if t.is_symlink() => Kind::Symlink,
+            _ => Kind::Other,
+        };
+        let mtime_ns = i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());
+        Ok(Meta { kind, len: meta.len(), mtime_ns, mode: meta.mode() & 0o7777 })
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<OsString>> {
+        let names = || -> io::Result<Vec<OsString>> {
+            let mut names = fs::read_dir(dir)?.map(|e| Ok(e?.file_name())).collect::<io::Result<Vec<_>>>()?;
+            names.sort_unstable();
+            Ok(names)
+        };
+        at("list", dir, names())
+    }
+
+    fn read_link(&self, path: &Path) -> Result<PathBuf> {
+        at("read the link", path, fs::read_link(path))
+    }
+
+    fn canonicalize(&self, path: &Path) -> Result<PathBuf> {
+        at("resolve", path, fs::canonicalize(path))
+    }
+
+    fn create_dir(&self, path: &Path) -> Result<()> {
+        at("make the directory", path, fs::DirBuilder::new().mode(0o700).create(path))
+    }
+
+    fn create_new(&self, path: &Path) -> Result<Box<dyn FsFile>> {
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        Ok(Box::new(RealFile { file: at("create", path, file)?, path: path.to_owned() }))
+    }
+
+    fn open_write(&self, path: &Path) -> Result<Box<dyn FsFile>> {
+        let file = OpenOptions::new().write(true).open(path);
+        Ok(Box::new(RealFile { file: at("open for writing", path, file)?, path: path.to_owned() }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        at("rename to", to, fs::rename(from, to))
+    }
+
+    fn rename_new(&self, from: &Path, to: &Path) -> Result<()> {
+        // RENAME_NOREPLACE on Linux, RENAME_EXCL on Apple systems; a file system without it says so.
+        let renamed = rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE);
+        at("rename without replacing to", to, renamed.map_err(io::Error::from))
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        at("sync the directory", dir, File::open(dir).and_then(|d| d.sync_all()))
+    }
+
+    fn remove_file(&self, path: &Path) -> Result<()> {
+        at("remove", path, fs::remove_file(path))
+    }
+
+    fn remove_dir(&self, path: &Path) -> Result<()> {
+        at("remove the directory", path, fs::remove_dir(path))
+    }
+
+    fn try_lock(&self, path: &Path) -> Result<Option<Box<dyn FsLock>>> {
+        at("lock", path, lock(path)).map(|held| held.map(|lock| Box::new(lock) as Box<dyn FsLock>))
+    }
+
+    fn free_space(&self, path: &Path) -> Result<u64> {
+        let stat = at("ask for free space at", path, rustix::fs::statvfs(path).map_err(io::Error::from))?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+}
+
+/// Takes the lock on the file that `path` names *after* locking: a lock on a file that was unlinked or
+/// replaced meanwhile would guard nothing.
+fn lock(path: &Path) -> io::Result<Option<RealLock>> {
+    for _ in 0..LOCK_ROUNDS {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(e)) => return Err(e),
+        }
+        let ours = file.metadata()?;
+        match fs::symlink_metadata(path) {
+            Ok(there) if there.dev() == ours.dev() && there.ino() == ours.ino() => {
+                return Ok(Some(RealLock { _file: file }));
+            }
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::ResourceBusy, "the lock file is replaced again and again"))
+}
+
+/// A file open for writing.
+#[derive(Debug)]
+struct RealFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl FsFile for RealFile {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        at("write", &self.path, self.file.write_all_at(bytes, offset))
+    }
+
+    fn set_len(&mut self, len: u64) -> Result<()> {
+        at("set the length of", &self.path, self.file.set_len(len))
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        at("sync", &self.path, self.file.sync_data())
+    }
+
+    fn len(&self) -> Result<u64> {
+        at("look at", &self.path, self.file.metadata()).map(|m| m.len())
+    }
+}
+
+/// A lock that the system frees when the file is closed, by dropping or by dying.
+#[derive(Debug)]
+struct RealLock {
+    _file: File,
+}
+
+impl FsLock for RealLock {}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::{ffi::OsStringExt, fs::symlink};
+
+    use super::*;
+
+    #[test]
+    fn modes_locks_and_names_are_what_the_store_relies_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let fs = RealFs;
+        let sub = dir.path().join("d");
+        fs.create_dir(&sub).unwrap();
+        assert_eq!(fs.metadata(&sub).unwrap().mode, 0o700);
+        assert_eq!(fs.create_dir(&sub).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+
+        let name = sub.join(OsString::from_vec(vec![b'x', 0xff]));
+        let mut file = fs.create_new(&name).unwrap();
+        file.write_at(0, b"hello").unwrap();
+        file.write_at(7, b"!").unwrap();
+        file.sync().unwrap();
+        assert_eq!(fs.read(&name).unwrap(), b"hello\0\0!");
+        assert_eq!(fs.read_range(&name, 3, 3).unwrap(), b"lo\0");
+        assert_eq!(fs.read_range(&name, 7, 100).unwrap(), b"!");
+        assert_eq!(fs.read_range(&name, 99, 100).unwrap(), b"");
+        let meta = fs.metadata(&name).unwrap();
+        assert_eq!((meta.kind, meta.len, meta.mode), (Kind::File, 8, 0o600));
+        assert_eq!(fs.list(&sub).unwrap(), vec![OsString::from_vec(vec![b'x', 0xff])]);
+
+        symlink(&name, sub.join("link")).unwrap();
+        assert_eq!(fs.metadata(&sub.join("link")).unwrap().kind, Kind::Symlink);
+        assert_eq!(fs.read(&sub).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert!(fs.free_space(&sub).unwrap() > 0);
+    }
+
+    #[test]
+    fn renaming_without_replacing_spares_what_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let fs = RealFs;
+        let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+        fs.create_dir(&a).unwrap();
+        fs.create_dir(&b).unwrap();
+        assert_eq!(fs.rename_new(&a, &b).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        fs.remove_dir(&b).unwrap();
+        fs.rename_new(&a, &b).unwrap();
+        assert!(fs.metadata(&a).unwrap_err().is_not_found());
+    }
+
+    #[test]
+    fn a_lock_is_exclusive_and_bound_to_the_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let fs = RealFs;
+        let path = dir.path().join("l");
+        let held = fs.try_lock(&path).unwrap().unwrap();
+        assert!(fs.try_lock(&path).unwrap().is_none());
+        fs.remove_file(&path).unwrap();
+        let other = fs.try_lock(&path).unwrap();
+        assert!(other.is_some(), "the name leads to another file now");
+        drop((held, other));
+        assert!(fs.try_lock(&path).unwrap().is_some());
+    }
+}

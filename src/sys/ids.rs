@@ -17,3 +17,8 @@ pub fn short() -> String {
     let text = Uuid::now_v7().simple().to_string();
     text.chars().skip(20).collect()
 }
+
+/// Name of this host, for people and for telling hosts apart that share a state directory.
+pub fn host_name() -> String {
+    nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_else(|| "localhost".to_owned())
+}

@@ -4,6 +4,7 @@
 //! or reads a clock, so that faults can be injected and the rules about children hold everywhere.
 //! It has no project vocabulary: no runs, nodes, checks or engines.
 
+pub mod client_process;
 pub mod clock;
 pub mod command;
 pub mod executable;
@@ -20,3 +21,4 @@ pub mod text;
 pub use clock::{Clock, SystemClock};
 pub use fs::{Fs, FsError, FsFile, FsLock, Kind, Meta};
 pub use fs_real::RealFs;
+pub use ids::host_name;

@@ -3,8 +3,16 @@
 //! Owns contracts, checks, protected tests and evidence. Nothing an agent says reaches a verdict here, and
 //! no contract is ever read from a node's result. Knows runs only as labels.
 
+pub mod brief;
+mod bundle;
+mod capture;
+mod checks;
 pub mod contract;
+pub mod evidence;
+mod paths;
+mod pattern;
 pub mod protected;
+pub mod relabel;
 pub mod runner;
 
 use std::{fmt, future::Future, path::PathBuf, pin::Pin, sync::Arc};
@@ -99,6 +107,12 @@ pub enum Error {
     /// A file could not be read.
     #[error(transparent)]
     Fs(#[from] crate::sys::FsError),
+    /// The bundle could not be written as JSON.
+    #[error("failed to write the evidence as JSON: {0}")]
+    Encode(#[from] serde_json::Error),
+    /// Work on a blocking thread died.
+    #[error("failed to {0}: its thread ended early")]
+    Thread(&'static str),
 }
 
 impl fmt::Debug for Request {

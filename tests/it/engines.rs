@@ -1,1 +1,7 @@
-//! engines: integration tests.
+//! Agents as real processes: the scripted one through the pool, and the real program where it is installed.
+
+mod pool;
+mod real_claude;
+mod sessions;
+mod support;
+mod trees;

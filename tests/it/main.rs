@@ -1,14 +1,24 @@
 //! The integration tests, one binary.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+#![expect(unreachable_pub, reason = "one binary, its modules share helpers")]
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests stand outside the product's layers")]
+
+#[path = "../support/mod.rs"]
+mod support;
 
 mod cli;
 mod engines;
 mod git;
 mod mcp;
+mod mcp_http;
+mod mcp_rules;
+mod mcp_runs;
+mod mcp_wire;
 mod process;
 mod protected;
 mod store;
 mod tidy;
 mod verify;
 mod workflow;
+mod workflow_control;
+mod workflow_limits;

@@ -1,0 +1,75 @@
+//! `clawo fanout`: flags to the arguments of the `fanout` template.
+
+use clap::Args;
+use serde_json::{Map, Value};
+
+use super::{
+    checks::{MINUTE_MS, MINUTES_MAX},
+    context::{Context, text_or_stdin},
+    failure::{Failure, Outcome},
+    solve::agents,
+    start::{self, StartArgs},
+};
+
+/// Arguments of `clawo fanout`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct FanoutArgs {
+    /// What every agent is asked ('-' reads standard input)
+    task: String,
+    /// Agents as engine or engine:model, separated by commas [default: one on the configured engine]
+    #[arg(long, value_name = "LIST")]
+    engines: Option<String>,
+    /// One more turn merges the answers
+    #[arg(long)]
+    synthesize: bool,
+    /// Engine that merges
+    #[arg(long, value_name = "ENGINE", requires = "synthesize")]
+    synthesis_engine: Option<String>,
+    /// Model that merges
+    #[arg(long, value_name = "MODEL", requires = "synthesize")]
+    synthesis_model: Option<String>,
+    /// Limit of each agent in minutes
+    #[arg(long, value_name = "MIN", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=MINUTES_MAX))]
+    agent_timeout: u64,
+    /// Model calls of each agent
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
+    max_turns: u32,
+    /// Cap of each agent in US dollars
+    #[arg(long, value_name = "USD")]
+    max_budget: Option<f64>,
+    #[command(flatten)]
+    start: StartArgs,
+}
+
+/// Starts the run.
+pub(crate) fn run(context: &Context, args: &FanoutArgs) -> Outcome {
+    args.start.wait.here(context, "starting a run")?;
+    let template = args.template()?;
+    start::template(context, "fanout", text_or_stdin(&args.task, "task")?, template, &args.start)
+}
+
+impl FanoutArgs {
+    fn template(&self) -> Result<Value, Failure> {
+        let mut template = Map::new();
+        if let Some(list) = &self.engines {
+            template.insert("agents".to_owned(), agents(list, "--engines")?);
+        }
+        if self.synthesize {
+            template.insert("synthesize".to_owned(), true.into());
+        }
+        for (name, value) in [("synthesisEngine", &self.synthesis_engine), ("synthesisModel", &self.synthesis_model)] {
+            if let Some(value) = value {
+                template.insert(name.to_owned(), value.clone().into());
+            }
+        }
+        template.insert("agentTimeoutMs".to_owned(), (self.agent_timeout * MINUTE_MS).into());
+        template.insert("maxTurnsPerAgent".to_owned(), self.max_turns.into());
+        if let Some(usd) = self.max_budget {
+            if !usd.is_finite() {
+                return Err(Failure::usage("--max-budget is not a number of dollars", "give a number such as 0.50"));
+            }
+            template.insert("maxBudgetUsd".to_owned(), usd.into());
+        }
+        Ok(template.into())
+    }
+}

@@ -1,0 +1,290 @@
+//! Claude Code: how it is started. What it says afterwards is `stream_json`.
+
+use std::{ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
+
+use tokio::sync::OnceCell;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Boxed, Capabilities, Engine, EngineError, ErrorClass, Session, SessionSpec,
+    environment::{self, Rules},
+    process_session::{Launch, ProcessSession},
+    registry::Context,
+};
+use crate::{
+    model::spec::EngineChoice,
+    sys::{
+        command::{self, Command},
+        ids,
+        redact::Redactor,
+        supervise::{ChildSpec, Stdin},
+    },
+};
+
+/// Its name in specs.
+pub const NAME: &str = "claude";
+
+/// Levels of `--effort`. A wrong one would only be a warning on its standard error, so it is refused here.
+const EFFORTS: &[&str] = &["low", "medium", "high", "xhigh", "max"];
+/// Values of `--permission-mode`.
+const MODES: &[&str] = &["acceptEdits", "auto", "bypassPermissions", "default", "dontAsk", "plan"];
+/// Nobody sits in front of a run, so nothing is asked unless a spec says otherwise.
+const DEFAULT_MODE: &str = "bypassPermissions";
+/// Version whose conversations were recorded. Others of the same major version are expected to talk alike.
+const MEASURED: &str = "2.1.197";
+/// How long it may take to say its version.
+const VERSION_WAIT: Duration = Duration::from_secs(20);
+
+/// Variables it documents for reaching its provider.
+const NEEDED: &[&str] = &[
+    "ANTHROPIC_*",
+    "API_TIMEOUT_MS",
+    "CLAUDE_CODE_API_KEY_HELPER_TTL_MS",
+    "CLAUDE_CODE_CLIENT_CERT",
+    "CLAUDE_CODE_CLIENT_KEY",
+    "CLAUDE_CODE_CLIENT_KEY_PASSPHRASE",
+    "CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK",
+    "CLAUDE_CODE_MAX_OUTPUT_TOKENS",
+    "CLAUDE_CODE_MAX_RETRIES",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+    "CLAUDE_CODE_SKIP_BEDROCK_AUTH",
+    "CLAUDE_CODE_SKIP_VERTEX_AUTH",
+    "CLAUDE_CODE_USE_BEDROCK",
+    "CLAUDE_CODE_USE_VERTEX",
+    "CLAUDE_CONFIG_DIR",
+    "HOME",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "NODE_EXTRA_CA_CERTS",
+    "NO_PROXY",
+    "SSL_CERT_DIR",
+    "SSL_CERT_FILE",
+    "https_proxy",
+    "http_proxy",
+    "no_proxy",
+];
+/// Needed besides when it talks to Bedrock.
+const BEDROCK: &[&str] = &["AWS_*"];
+/// Needed besides when it talks to Vertex.
+const VERTEX: &[&str] = &["CLOUD_ML_REGION", "GCLOUD_PROJECT", "GOOGLE_*", "VERTEX_REGION_*"];
+/// Signs of a session we may be running inside; with them it would refuse to start or share that session.
+const MARKERS: &[&str] = &["CLAUDECODE", "CLAUDE_*", "AI_AGENT"];
+
+/// The adapter.
+#[derive(Debug)]
+pub struct Claude {
+    context: Arc<Context>,
+    version: OnceCell<Option<String>>,
+}
+
+impl Claude {
+    /// An adapter; nothing is looked up yet.
+    pub(crate) fn new(context: Arc<Context>) -> Self {
+        Self { context, version: OnceCell::new() }
+    }
+
+    fn env(&self, spec: &SessionSpec) -> environment::ChildEnv {
+        let config = &self.context.config;
+        let set = |name: &str| config.env.get(name).is_some_and(|v| !v.is_empty() && v != "0" && v != "false");
+        let mut allowed: Vec<String> = config.engine_env.get(NAME).cloned().unwrap_or_default();
+        for (switch, names) in [("CLAUDE_CODE_USE_BEDROCK", BEDROCK), ("CLAUDE_CODE_USE_VERTEX", VERTEX)] {
+            if set(switch) {
+                allowed.extend(names.iter().map(|n| (*n).to_owned()));
+            }
+        }
+        let mut fixed = vec![
+            ("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "1"),
+            ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
+            ("DISABLE_AUTOUPDATER", "1"),
+            ("DISABLE_ERROR_REPORTING", "1"),
+            ("DISABLE_TELEMETRY", "1"),
+        ];
+        if rustix::process::geteuid().is_root() {
+            // As root it refuses to bypass permissions unless told that the machine is there for it.
+            fixed.push(("IS_SANDBOX", "1"));
+        }
+        let rules = Rules { needed: NEEDED, markers: MARKERS };
+        environment::build(config, rules, &allowed, &spec.run_env, &fixed)
+    }
+}
+
+/// The arguments of a session. A resumed one does not remember mode, model or system prompt: all is restated.
+fn argv(spec: &SessionSpec) -> Vec<OsString> {
+    let fixed = "-p --input-format stream-json --output-format stream-json --verbose";
+    let mut args: Vec<OsString> = fixed.split(' ').map(Into::into).collect();
+    let mut add = |flag: &str, value: &str| args.extend([flag.into(), value.into()]);
+    add("--permission-mode", mode(&spec.choice));
+    match &spec.resume {
+        Some(id) => add("--resume", id),
+        None => add("--session-id", &ids::uuid()),
+    }
+    if let Some(model) = &spec.choice.model {
+        add("--model", model);
+    }
+    if let Some(effort) = spec.choice.effort.as_deref().filter(|e| *e != "auto") {
+        add("--effort", effort);
+    }
+    if let Some(text) = &spec.append_system_prompt {
+        add("--append-system-prompt", text);
+    }
+    if let Some(turns) = spec.max_turns {
+        add("--max-turns", &turns.to_string());
+    }
+    if let Some(usd) = spec.max_budget_usd.filter(|usd| *usd > 0.0) {
+        add("--max-budget-usd", &usd.to_string());
+    }
+    args
+}
+
+/// Whether `id` can only be an id: the program would take something else for a flag or a search.
+fn is_id(id: &str) -> bool {
+    id.starts_with(|c: char| c.is_ascii_alphanumeric()) && id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+}
+
+fn mode(choice: &EngineChoice) -> &str {
+    match choice.permission_mode.as_deref() {
+        Some("manual") => "default",
+        Some(mode) => mode,
+        None => DEFAULT_MODE,
+    }
+}
+
+impl Engine for Claude {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            resume: true,
+            append_system_prompt: true,
+            interrupt: true,
+            own_cost: true,
+            effort: true,
+            permission_modes: true,
+        }
+    }
+
+    fn program(&self) -> Option<PathBuf> {
+        match self.context.config.engine_bins.get(NAME) {
+            Some(path) => command::find(&path.to_string_lossy()),
+            None => command::find(NAME),
+        }
+    }
+
+    fn version(&self) -> Boxed<'_, Option<String>> {
+        Box::pin(async {
+            let ask = async {
+                let program = self.program()?;
+                let mut command = Command::new(program, &self.context.config.home).args(["--version"]);
+                command.timeout = VERSION_WAIT;
+                command.env_remove =
+                    self.context.config.env.keys().filter(|n| n.starts_with("CLAUDE")).map(Into::into).collect();
+                let output = command.env("DISABLE_AUTOUPDATER", "1").run().await.ok().filter(|o| o.status == 0)?;
+                let text = String::from_utf8_lossy(&output.stdout);
+                let version = text.split_whitespace().next().map(str::to_owned)?;
+                if version.split('.').next() != MEASURED.split('.').next() {
+                    tracing::warn!(
+                        engine = NAME,
+                        version,
+                        measured = MEASURED,
+                        "a version never measured; it may talk differently"
+                    );
+                }
+                Some(version)
+            };
+            self.version.get_or_init(|| ask).await.clone()
+        })
+    }
+
+    fn check(&self, choice: &EngineChoice) -> Vec<String> {
+        let mut problems = Vec::new();
+        if let Some(effort) = choice.effort.as_deref()
+            && effort != "auto"
+            && !EFFORTS.contains(&effort)
+        {
+            problems.push(format!("claude has no effort `{effort}`; use one of {} or auto", EFFORTS.join(", ")));
+        }
+        if !MODES.contains(&mode(choice)) {
+            let mode = mode(choice);
+            problems.push(format!("claude has no permission mode `{mode}`; use one of {}", MODES.join(", ")));
+        }
+        if choice.model.as_deref().is_some_and(|m| m.trim().is_empty() || m.starts_with('-')) {
+            problems.push("the model of claude must be a model name".to_owned());
+        }
+        problems
+    }
+
+    fn open(&self, spec: SessionSpec, cancel: CancellationToken) -> Boxed<'_, Result<Box<dyn Session>, EngineError>> {
+        Box::pin(async move {
+            let failed = |text: String| EngineError::new(ErrorClass::StartFailed, text);
+            if let Some(problem) = self.check(&spec.choice).into_iter().next() {
+                return Err(EngineError::new(ErrorClass::Other, problem));
+            }
+            if spec.resume.as_deref().is_some_and(|id| !is_id(id)) {
+                return Err(EngineError::new(
+                    ErrorClass::Other,
+                    "the conversation to go on with is not an id of claude",
+                ));
+            }
+            let program = self.program().ok_or_else(|| failed("the program claude was not found".to_owned()))?;
+            let env = self.env(&spec);
+            let child = ChildSpec { program, args: argv(&spec), env: env.vars, cwd: spec.cwd, stdin: Stdin::Pipe };
+            let launch = Launch {
+                engine: NAME,
+                child,
+                supervise: self.context.supervise(),
+                redactor: Redactor::new(env.secrets),
+                limits: self.context.limits,
+                clock: Arc::clone(&self.context.clock),
+            };
+            let session = ProcessSession::start(launch, &cancel).await?;
+            Ok(Box::new(session) as Box<dyn Session>)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> SessionSpec {
+        SessionSpec {
+            name: "r-n-a1".into(),
+            choice: EngineChoice::default(),
+            cwd: "/".into(),
+            append_system_prompt: None,
+            max_turns: None,
+            max_budget_usd: Some(0.0),
+            resume: None,
+            run_env: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn arguments_restate_everything_on_resume() {
+        let plain: Vec<String> = argv(&spec()).into_iter().map(|a| a.into_string().unwrap()).collect();
+        assert_eq!(
+            plain[..8].join(" "),
+            "-p --input-format stream-json --output-format stream-json --verbose --permission-mode bypassPermissions"
+        );
+        assert_eq!((plain.len(), plain[8].as_str(), plain[9].len()), (10, "--session-id", 36));
+        let full = SessionSpec {
+            choice: EngineChoice {
+                engine: None,
+                model: Some("sonnet".into()),
+                effort: Some("high".into()),
+                permission_mode: Some("manual".into()),
+            },
+            append_system_prompt: Some("Be brief.".into()),
+            max_turns: Some(7),
+            max_budget_usd: Some(0.5),
+            resume: Some("id".into()),
+            ..spec()
+        };
+        let full: Vec<String> = argv(&full).into_iter().skip(6).map(|a| a.into_string().unwrap()).collect();
+        let want = "--permission-mode default --resume id --model sonnet --effort high --append-system-prompt Be brief. --max-turns 7 --max-budget-usd 0.5";
+        assert_eq!(full.join(" "), want);
+        assert!(is_id("00000000-0000-4000-8000-000000000000") && !is_id("-p") && !is_id("a b") && !is_id(""));
+    }
+}

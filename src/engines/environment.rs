@@ -1,0 +1,64 @@
+//! The environment an agent gets: the cleaned one, plus what its engine documents, minus the traces of an
+//! agent that we ourselves may be running inside.
+
+use std::ffi::OsString;
+
+use crate::config::{self, Config};
+
+/// What an adapter knows about its program's variables.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules {
+    /// Names passed on although they look like secrets. A trailing `*` matches any rest.
+    pub(crate) needed: &'static [&'static str],
+    /// Names never passed on, unless `needed` has them.
+    pub(crate) markers: &'static [&'static str],
+}
+
+/// Environment of an agent, and the values it must never repeat to us.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ChildEnv {
+    /// The complete environment.
+    pub(crate) vars: Vec<(OsString, OsString)>,
+    /// Values of everything that looks like a secret, passed on or not.
+    pub(crate) secrets: Vec<String>,
+}
+
+/// Builds it; `added` are further names to pass on. Later sources win: cleaned, needed, `run_env`, `fixed`.
+pub(crate) fn build(
+    config: &Config,
+    rules: Rules,
+    added: &[String],
+    run_env: &[(String, String)],
+    fixed: &[(&str, &str)],
+) -> ChildEnv {
+    let cleaned = config::environment::clean(&config.env, &config.secret_names);
+    let needed = |name: &str| rules.needed.iter().any(|p| matches(p, name)) || added.iter().any(|p| matches(p, name));
+    let marker = |name: &str| rules.markers.iter().any(|p| matches(p, name)) && !needed(name);
+    let mut vars = std::collections::BTreeMap::new();
+    vars.extend(cleaned.kept.into_iter().filter(|(name, _)| !marker(name)));
+    vars.extend(config.env.iter().filter(|(name, _)| needed(name)).map(|(n, v)| (n.clone(), v.clone())));
+    vars.extend(run_env.iter().cloned());
+    vars.extend(fixed.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())));
+    let plain: Vec<&String> = config.env.iter().filter(|(name, _)| is_plain(name)).map(|(_, value)| value).collect();
+    ChildEnv {
+        vars: vars.into_iter().map(|(n, v)| (n.into(), v.into())).collect(),
+        secrets: cleaned.dropped_values.into_iter().filter(|value| !plain.contains(&value)).collect(),
+    }
+}
+
+/// Parts of names that always mean a secret.
+const SECRET_WORDS: &[&str] = &["KEY", "TOKEN", "SECRET", "PASSW", "CREDENTIAL"];
+
+/// Kept from agents, but no secret: hiding a path or a region wherever it is mentioned would only make texts
+/// unreadable.
+fn is_plain(name: &str) -> bool {
+    let kept_back = name.starts_with("CLAWO_") || matches!(name, "AWS_REGION" | "AWS_DEFAULT_REGION" | "AWS_PROFILE");
+    kept_back && !SECRET_WORDS.iter().any(|word| name.contains(word))
+}
+
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => name == pattern,
+    }
+}

@@ -1,0 +1,273 @@
+//! Live sessions: who may start, who waits, and that a closed one leaves nothing behind.
+//!
+//! Knows neither runs nor protocols.
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    EngineError, ErrorClass, Refusal, Registry, Session, SessionSpec, Sink, TurnOutcome,
+    breaker::{Breaker, BreakerState},
+    slots::{Slot, Slots},
+};
+use crate::{
+    model::{Code, run::Spend},
+    sys::{Clock, Fs, FsError, tasks},
+};
+
+/// What an opening session waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitKind {
+    /// All slots are in use.
+    Slot,
+}
+
+/// Why no session was opened.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    /// No engine for the choice.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The choice is wrong for its engine.
+    #[error("{0}")]
+    Choice(String),
+    /// Too many failed starts.
+    #[error("engine `{engine}` failed to start several times and is left alone for {} s: {last}", wait.as_secs_f32().ceil())]
+    CircuitOpen {
+        /// The engine.
+        engine: String,
+        /// For how long.
+        wait: Duration,
+        /// The last failure.
+        last: String,
+    },
+    /// The start failed.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// Slots could not be looked at.
+    #[error(transparent)]
+    Slots(#[from] FsError),
+    /// Cancelled while waiting.
+    #[error("cancelled while waiting for a free session")]
+    Cancelled,
+}
+
+impl PoolError {
+    /// Its stable code.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Refused(refusal) => refusal.code(),
+            Self::Choice(_) => Code::InvalidArgument,
+            Self::CircuitOpen { .. } => Code::CircuitOpen,
+            Self::Engine(e) if blames_engine(e.class) => Code::EngineUnavailable,
+            Self::Engine(e) if e.class == ErrorClass::Interrupted => Code::Cancelled,
+            Self::Engine(_) => Code::InvalidArgument,
+            Self::Slots(_) => Code::StoreUnavailable,
+            Self::Cancelled => Code::Cancelled,
+        }
+    }
+
+    /// The same as an engine's failure, for those who match on classes.
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Self::Refused(_) | Self::Choice(_) | Self::CircuitOpen { .. } => ErrorClass::StartFailed,
+            Self::Engine(e) => e.class,
+            Self::Slots(_) => ErrorClass::Other,
+            Self::Cancelled => ErrorClass::Interrupted,
+        }
+    }
+}
+
+/// Whether a failed start says something about the engine, rather than about what it was asked.
+fn blames_engine(class: ErrorClass) -> bool {
+    match class {
+        ErrorClass::StartFailed | ErrorClass::Timeout | ErrorClass::Crashed | ErrorClass::Protocol => true,
+        ErrorClass::Auth
+        | ErrorClass::Quota
+        | ErrorClass::Overloaded
+        | ErrorClass::ContextOverflow
+        | ErrorClass::PermissionDenied
+        | ErrorClass::Refused
+        | ErrorClass::Interrupted
+        | ErrorClass::Other => false,
+    }
+}
+
+/// The sessions of one process.
+#[derive(Debug)]
+pub struct Pool {
+    registry: Arc<Registry>,
+    clock: Arc<dyn Clock>,
+    slots: Slots,
+    breakers: Mutex<BTreeMap<&'static str, Breaker>>,
+}
+
+impl Pool {
+    /// At most `max` sessions at once, counted over every process that uses `home`.
+    pub fn new(registry: Arc<Registry>, home: &Path, fs: Arc<dyn Fs>, max: usize) -> Self {
+        let clock = Arc::clone(&registry.context().clock);
+        Self { registry, clock, slots: Slots::new(fs, home.join("slots"), max), breakers: Mutex::default() }
+    }
+
+    /// The engines.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// Most sessions at once.
+    pub fn max(&self) -> usize {
+        self.slots.max()
+    }
+
+    /// Slots that this process holds.
+    pub fn in_use(&self) -> usize {
+        self.slots.in_use()
+    }
+
+    /// Slots in use over all processes of the home.
+    pub async fn in_use_by_home(&self) -> Result<usize, FsError> {
+        self.slots.in_home().await
+    }
+
+    /// Engines whose last start failed.
+    pub fn breakers(&self) -> Vec<BreakerState> {
+        let now = self.clock.boot();
+        self.locked().iter().map(|(engine, b)| b.state(engine, now)).filter(|s| s.failures > 0).collect()
+    }
+
+    /// Opens a session, waiting for a slot when there is none. `on_wait` is told once when it has to wait.
+    pub async fn open(
+        &self,
+        mut spec: SessionSpec,
+        cancel: CancellationToken,
+        on_wait: impl Fn(WaitKind),
+    ) -> Result<PooledSession, PoolError> {
+        let engine = self.registry.resolve(&spec.choice)?;
+        let name = engine.name();
+        spec.choice.engine = Some(name.to_owned());
+        if let Some(problem) = engine.check(&spec.choice).into_iter().next() {
+            return Err(PoolError::Choice(problem));
+        }
+        self.admit(name)?;
+        let slot = tokio::select! {
+            biased;
+            () = cancel.cancelled() => return Err(PoolError::Cancelled),
+            slot = self.slots.take(|| on_wait(WaitKind::Slot)) => slot?,
+        };
+        // It may have been a long wait, in which others failed.
+        self.admit(name)?;
+        let cap = spec.max_budget_usd.filter(|usd| *usd > 0.0);
+        let title = spec.name.clone();
+        match engine.open(spec, cancel).await {
+            Ok(session) => {
+                self.locked().entry(name).or_default().succeeded();
+                Ok(PooledSession { title, engine: name, live: Some((session, slot)), cap, spent: 0.0 })
+            }
+            Err(e) => {
+                if blames_engine(e.class) {
+                    self.locked().entry(name).or_default().failed(self.clock.boot(), e.message.clone());
+                }
+                Err(e.into())
+            }
+        }
+    }
+
+    fn admit(&self, engine: &'static str) -> Result<(), PoolError> {
+        let checked = self.locked().entry(engine).or_default().check(self.clock.boot());
+        checked.map_err(|(wait, last)| PoolError::CircuitOpen { engine: engine.to_owned(), wait, last })
+    }
+
+    fn locked(&self) -> MutexGuard<'_, BTreeMap<&'static str, Breaker>> {
+        self.breakers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A session that holds a slot. Dropping it ends its processes and frees the slot in the background.
+#[derive(Debug)]
+pub struct PooledSession {
+    title: String,
+    engine: &'static str,
+    live: Option<(Box<dyn Session>, Slot)>,
+    cap: Option<f64>,
+    spent: f64,
+}
+
+impl PooledSession {
+    /// Name of its engine.
+    pub fn engine(&self) -> &'static str {
+        self.engine
+    }
+
+    /// The engine's id of the conversation, once confirmed.
+    pub fn native_id(&self) -> Option<String> {
+        self.live.as_ref().and_then(|(session, _)| session.native_id())
+    }
+
+    /// US dollars of all turns so far.
+    pub fn spent_usd(&self) -> f64 {
+        self.spent
+    }
+
+    /// One turn. Refused without a turn once the session's cap is used up.
+    pub async fn turn(&mut self, message: &str, sink: Sink, cancel: CancellationToken) -> TurnOutcome {
+        if let Some(cap) = self.cap.filter(|cap| self.spent >= *cap) {
+            let (title, engine, spent) = (&self.title, self.engine, self.spent);
+            let text =
+                format!("budget_exceeded: session {title} ({engine}) has spent {spent:.4} of {cap:.4} US dollars");
+            return no_turn(EngineError::new(ErrorClass::Other, text));
+        }
+        let Some((session, _)) = &mut self.live else {
+            return no_turn(EngineError::new(ErrorClass::Crashed, "the session is closed"));
+        };
+        let outcome = session.turn(message, sink, cancel).await;
+        self.spent += outcome.spend.cost_usd;
+        outcome
+    }
+
+    /// Ends the whole process tree, then frees the slot. Returns what could not be ended.
+    pub async fn close(mut self) -> Vec<String> {
+        match self.live.take() {
+            Some((session, slot)) => ended(session, slot).await,
+            None => Vec::new(),
+        }
+    }
+}
+
+async fn ended(session: Box<dyn Session>, slot: Slot) -> Vec<String> {
+    let left = session.stop().await;
+    drop(slot);
+    left
+}
+
+fn no_turn(error: EngineError) -> TurnOutcome {
+    TurnOutcome {
+        ok: false,
+        text: String::new(),
+        stop_reason: None,
+        spend: Spend::default(),
+        cost_source: None,
+        permission_denials: Vec::new(),
+        tool_calls: 0,
+        tool_errors: 0,
+        duration_ms: 0,
+        native_id: None,
+        error: Some(error),
+    }
+}
+
+impl Drop for PooledSession {
+    fn drop(&mut self) {
+        // Without a runtime the session is simply dropped, which closes the lifeline of its processes.
+        if let Some((session, slot)) = self.live.take()
+            && tokio::runtime::Handle::try_current().is_ok()
+        {
+            tasks::spawn("close session", ended(session, slot));
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Which engines there are, and which one answers when a spec names none.
+
+use std::sync::Arc;
+
+use super::{Engine, Limits, claude, scripted};
+use crate::{
+    config::Config,
+    model::{Code, spec::EngineChoice},
+    sys::{Clock, Fs, supervise},
+};
+
+/// Engines of this version, in the order in which a default is looked for; the scripted one is never a default.
+const NAMES: &[&str] = &[claude::NAME, scripted::NAME];
+/// Engines of later versions.
+const LATER: &[&str] = &["codex", "codex-app", "opencode", "acp", "agy", "grok", "custom"];
+/// Names of old and what took their place.
+const LEGACY: &[(&str, &str)] =
+    &[("gemini", "`acp` with the gemini preset, or `agy`"), ("cursor", "`acp` with a preset, or `grok`")];
+
+/// What adapters share.
+#[derive(Debug)]
+pub(crate) struct Context {
+    /// Settings.
+    pub(crate) config: Arc<Config>,
+    /// Id of this server, put into the environment of everything it starts.
+    pub(crate) owner: String,
+    /// Time.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Files.
+    pub(crate) fs: Arc<dyn Fs>,
+    /// Clocks of every session.
+    pub(crate) limits: Limits,
+}
+
+impl Context {
+    /// How the supervisor of a session is started.
+    pub(crate) fn supervise(&self) -> supervise::Options {
+        supervise::Options { program: self.config.program.clone(), owner: self.owner.clone() }
+    }
+}
+
+/// Why no engine answers to a choice.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Comes in a later version.
+    #[error("engine `{name}` is not available in this version; use one of {}", NAMES.join(", "))]
+    NotAvailableYet {
+        /// What was asked for.
+        name: String,
+    },
+    /// Is gone.
+    #[error("engine `{name}` is no longer supported; its replacement is {replacement}")]
+    Legacy {
+        /// What was asked for.
+        name: String,
+        /// What to use.
+        replacement: &'static str,
+    },
+    /// Never was.
+    #[error("no engine is called `{name}`; use one of {}", NAMES.join(", "))]
+    Unknown {
+        /// What was asked for.
+        name: String,
+    },
+    /// The program is not there.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+impl Refusal {
+    /// Its stable code.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::NotAvailableYet { .. } => Code::NotAvailableYet,
+            Self::Legacy { .. } | Self::Unknown { .. } => Code::InvalidArgument,
+            Self::Unavailable(_) => Code::EngineUnavailable,
+        }
+    }
+}
+
+/// The table of engines.
+#[derive(Debug, Clone)]
+pub struct Registry {
+    context: Arc<Context>,
+    engines: Vec<Arc<dyn Engine>>,
+}
+
+impl Registry {
+    /// The engines of this version. `owner` is the id of this server instance.
+    pub fn new(config: Arc<Config>, owner: impl Into<String>, clock: Arc<dyn Clock>, fs: Arc<dyn Fs>) -> Self {
+        Self::with_limits(config, owner, clock, fs, Limits::default())
+    }
+
+    /// The same with other clocks.
+    pub fn with_limits(
+        config: Arc<Config>,
+        owner: impl Into<String>,
+        clock: Arc<dyn Clock>,
+        fs: Arc<dyn Fs>,
+        limits: Limits,
+    ) -> Self {
+        let context = Arc::new(Context { config, owner: owner.into(), clock, fs, limits });
+        let engines: Vec<Arc<dyn Engine>> = vec![
+            Arc::new(claude::Claude::new(Arc::clone(&context))),
+            Arc::new(scripted::Scripted::new(Arc::clone(&context))),
+        ];
+        Self { context, engines }
+    }
+
+    /// Names a spec can use.
+    pub fn names() -> &'static [&'static str] {
+        NAMES
+    }
+
+    /// Names that a later version will have.
+    pub fn later() -> &'static [&'static str] {
+        LATER
+    }
+
+    /// Every engine, found or not.
+    pub fn all(&self) -> &[Arc<dyn Engine>] {
+        &self.engines
+    }
+
+    /// What adapters share.
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// The engine called `name`, whether or not its program is there.
+    pub fn get(&self, name: &str) -> Result<Arc<dyn Engine>, Refusal> {
+        if let Some(engine) = self.engines.iter().find(|e| e.name() == name) {
+            return Ok(Arc::clone(engine));
+        }
+        let name = name.to_owned();
+        if let Some((_, replacement)) = LEGACY.iter().find(|(old, _)| *old == name) {
+            return Err(Refusal::Legacy { name, replacement });
+        }
+        Err(if LATER.contains(&name.as_str()) { Refusal::NotAvailableYet { name } } else { Refusal::Unknown { name } })
+    }
+
+    /// The engine that answers to `choice`; its program is there.
+    pub fn resolve(&self, choice: &EngineChoice) -> Result<Arc<dyn Engine>, Refusal> {
+        let asked = choice.engine.as_deref().or(self.context.config.default_engine.as_deref());
+        if let Some(name) = asked {
+            let engine = self.get(name)?;
+            return if engine.program().is_some() { Ok(engine) } else { Err(self.missing(name)) };
+        }
+        let mut real = self.engines.iter().filter(|e| e.name() != scripted::NAME);
+        real.find(|e| e.program().is_some()).map(Arc::clone).ok_or_else(|| {
+            Refusal::Unavailable(
+                "no engine was found; install Claude Code (npm install -g @anthropic-ai/claude-code) or name its \
+                 program in CLAWO_CLAUDE_BIN, or try the same without one: engine \"scripted\", model \"demo-solve\""
+                    .to_owned(),
+            )
+        })
+    }
+
+    fn missing(&self, name: &str) -> Refusal {
+        let set = self.context.config.engine_bins.get(name);
+        let place = set.map_or_else(|| "on PATH".to_owned(), |p| format!("at {}", p.display()));
+        let upper = name.to_ascii_uppercase();
+        Refusal::Unavailable(format!(
+            "the program of engine `{name}` was not found {place}; install it or name it in CLAWO_{upper}_BIN, or try \
+             the same with engine \"scripted\""
+        ))
+    }
+}

@@ -1,0 +1,160 @@
+//! The scripted engine: this program plays an agent from a scenario, over the protocol of Claude Code.
+//!
+//! Needs no key and no network. The adapter is here; the program it runs is `agent`. A scenario:
+//!
+//! ```json
+//! { "record": "prompts.jsonl",
+//!   "turns": [
+//!     { "match": "failing check", "times": 0, "steps": [{ "write": { "path": "a.txt", "content": "hi\n" } }, { "say": "Fixed." }] },
+//!     { "unless": "report", "steps": [{ "run": ["sh", "test.sh"] }, { "cost": 0.01 }, { "say": "It fails." }] } ] }
+//! ```
+//!
+//! For every prompt the first turn is played that fits (`match`: one of these texts is in it, `unless`: this
+//! text is not) and is not used up (`times`, one by default, 0 without limit). Steps that say nothing about
+//! a reply leave it alone; the last `say` is the reply. `sleep` is in milliseconds, `record` is relative to
+//! the scenario, everything else to the working directory, which `write`, `append` and `delete` never leave.
+
+mod agent;
+mod demo;
+mod play;
+mod scenario;
+mod wire;
+mod world;
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Boxed, Capabilities, Engine, EngineError, ErrorClass, Session, SessionSpec,
+    environment::{self, Rules},
+    process_session::{Launch, ProcessSession},
+    registry::Context,
+};
+use crate::{
+    model::spec::EngineChoice,
+    sys::{
+        ids,
+        redact::Redactor,
+        supervise::{ChildSpec, Stdin},
+    },
+};
+
+pub use agent::agent_main;
+pub use demo::demo_files;
+pub use scenario::{Scenario, ScenarioError};
+
+/// Its name in specs.
+pub const NAME: &str = "scripted";
+/// The hidden subcommand that plays a scenario.
+pub const SUBCOMMAND: &str = "agent-script";
+
+/// The adapter.
+#[derive(Debug)]
+pub struct Scripted {
+    context: Arc<Context>,
+}
+
+impl Scripted {
+    /// An adapter.
+    pub(crate) fn new(context: Arc<Context>) -> Self {
+        Self { context }
+    }
+
+    fn launch(&self, spec: SessionSpec) -> Result<Launch, String> {
+        let model = model(&spec.choice)?;
+        Scenario::load(self.context.fs.as_ref(), model, &spec.cwd).map_err(|e| e.to_string())?;
+        let scenario = if scenario::is_path(model) { spec.cwd.join(model).into() } else { OsString::from(model) };
+        let (flag, id) = match &spec.resume {
+            Some(id) => ("--resume", id.clone()),
+            None => ("--session-id", ids::uuid()),
+        };
+        let state = self.context.config.home.join("scripted");
+        let mut args = vec![SUBCOMMAND.into(), scenario, flag.into(), id.into(), "--state".into(), state.into()];
+        let turns = spec.max_turns.map(|n| n.to_string());
+        for (flag, value) in [
+            ("--append-system-prompt", &spec.append_system_prompt),
+            ("--effort", &spec.choice.effort),
+            ("--permission-mode", &spec.choice.permission_mode),
+            ("--max-turns", &turns),
+        ] {
+            if let Some(value) = value {
+                args.extend([flag.into(), value.into()]);
+            }
+        }
+        let env = environment::build(
+            &self.context.config,
+            Rules { needed: &[], markers: &[] },
+            self.added(),
+            &spec.run_env,
+            &[],
+        );
+        let program = self.context.config.program.clone();
+        Ok(Launch {
+            engine: NAME,
+            child: ChildSpec { program, args, env: env.vars, cwd: spec.cwd, stdin: Stdin::Pipe },
+            supervise: self.context.supervise(),
+            redactor: Redactor::new(env.secrets),
+            limits: self.context.limits,
+            clock: Arc::clone(&self.context.clock),
+        })
+    }
+
+    fn added(&self) -> &[String] {
+        self.context.config.engine_env.get(NAME).map(Vec::as_slice).unwrap_or_default()
+    }
+}
+
+fn model(choice: &EngineChoice) -> Result<&str, String> {
+    choice.model.as_deref().filter(|m| !m.is_empty()).ok_or_else(|| {
+        format!("the scripted engine needs `model`: one of {}, or the path of a scenario file", demo::names())
+    })
+}
+
+impl Engine for Scripted {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            resume: true,
+            append_system_prompt: true,
+            interrupt: true,
+            own_cost: true,
+            effort: true,
+            permission_modes: true,
+        }
+    }
+
+    fn program(&self) -> Option<PathBuf> {
+        Some(self.context.config.program.clone())
+    }
+
+    fn version(&self) -> Boxed<'_, Option<String>> {
+        Box::pin(async { Some(env!("CARGO_PKG_VERSION").to_owned()) })
+    }
+
+    fn check(&self, choice: &EngineChoice) -> Vec<String> {
+        let checked = model(choice).and_then(|model| {
+            // A relative path is looked at when the directory of the session is known.
+            if scenario::is_path(model) && !Path::new(model).is_absolute() {
+                return Ok(());
+            }
+            Scenario::load(self.context.fs.as_ref(), model, Path::new("/")).map(drop).map_err(|e| e.to_string())
+        });
+        checked.err().into_iter().collect()
+    }
+
+    fn open(&self, spec: SessionSpec, cancel: CancellationToken) -> Boxed<'_, Result<Box<dyn Session>, EngineError>> {
+        Box::pin(async move {
+            let launch = self.launch(spec).map_err(|text| EngineError::new(ErrorClass::Other, text))?;
+            let session = ProcessSession::start(launch, &cancel).await?;
+            Ok(Box::new(session) as Box<dyn Session>)
+        })
+    }
+}

@@ -1,0 +1,460 @@
+//! One attempt of one node: prepares what it sees, watches it, and turns its end into events.
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    actor::{Actor, Lost},
+    children::KernelChildren,
+    live::Command,
+    verdict::{InForce, in_force},
+    writer::ERROR_MAX,
+};
+use crate::{
+    model::{
+        Event, EvidenceBundle, NodeId, NodeKind, NodeState, RunRecord,
+        run::{NodeRecord, Verdict},
+        spec::{ContractSource, Node},
+    },
+    nodes::{self, Attempt, NodeCtx, NodeResult, Report, Reporter, Status, Stop, prompt::cut},
+    sys::tasks,
+};
+
+/// Pause between two rounds of periodic work while a node runs.
+const TICK: Duration = Duration::from_millis(100);
+/// How long a stopped node may take to end its process trees before it is given up and said so.
+const STOP_LIMIT: Duration = Duration::from_secs(20);
+/// Most stored text of a part given back to a node after a restart, in bytes.
+const PART_MAX: usize = 8 << 20;
+/// Largest bundle.json read for a repair brief, in bytes.
+const BUNDLE_MAX: usize = 8 << 20;
+
+/// A node at work.
+type Work = tokio::task::JoinHandle<NodeResult>;
+/// What it reports.
+type Reports = tokio::sync::mpsc::Receiver<Report>;
+/// Why it is stopped, when it is, with the caller's reason.
+type StopCause = Option<(Stop, Option<String>)>;
+
+/// The result of a node whose task panicked.
+#[expect(clippy::needless_pass_by_value, reason = "taken by unwrap_or_else")]
+fn abnormal(e: tokio::task::JoinError) -> NodeResult {
+    NodeResult::failed(format!("the node ended abnormally: {e}"))
+}
+
+impl Actor {
+    /// Runs the attempt the record stands at.
+    pub(super) async fn attempt(&mut self, id: &NodeId) -> Result<(), Lost> {
+        let record = self.writer.record.clone();
+        let spec = self.writer.spec.clone();
+        let (Some((_, node)), Some(entry)) = (spec.node(id.as_str()), record.node(id.as_str())) else { return Ok(()) };
+        // The last look before something leaves the run: a writer that lost it must start nothing.
+        self.writer.with(|claim| claim.check()).await?;
+        let prepared = match self.prepare(&record, node, entry).await {
+            Ok(attempt) => attempt,
+            Err(why) => return self.settle(node, NodeResult::failed(why), None).await,
+        };
+        let cancel = CancellationToken::new();
+        let (report, mut reports) = Reporter::new();
+        let ctx = NodeCtx {
+            services: self.kernel.services.clone(),
+            attempt: Arc::new(prepared),
+            cancel: cancel.clone(),
+            report,
+            budget: self.meter.clone(),
+            children: Arc::new(KernelChildren::new(self.kernel.clone())),
+        };
+        let mut work = tasks::spawn("node", nodes::run(ctx));
+        let mut replies = Vec::new();
+        let watched = self.watch(&mut work, &mut reports, &cancel, (node, entry), &mut replies).await;
+        let (result, stop) = match watched {
+            Ok(ended) => ended,
+            Err(lost) => {
+                // Whatever the store says, nothing this attempt started may live on.
+                cancel.cancel();
+                let _ = tokio::time::timeout(STOP_LIMIT, &mut work).await;
+                return Err(lost);
+            }
+        };
+        while let Ok(report) = reports.try_recv() {
+            self.take_report(node, entry, report).await?;
+        }
+        let outcome = match result {
+            Some(result) => self.settle(node, result, stop).await,
+            None => {
+                let detail = format!("node '{id}' did not end within {} s of being stopped", STOP_LIMIT.as_secs());
+                self.commit(vec![Event::Unkillable { detail }]).await?;
+                self.settle(node, NodeResult::default(), stop).await
+            }
+        };
+        for done in replies {
+            let _ = done.send(());
+        }
+        outcome
+    }
+
+    /// Follows a running node until it ends, or until a stop ended it. `None` is a node that did not end.
+    async fn watch(
+        &mut self,
+        work: &mut Work,
+        reports: &mut Reports,
+        cancel: &CancellationToken,
+        (node, entry): (&Node, &NodeRecord),
+        replies: &mut Vec<tokio::sync::oneshot::Sender<()>>,
+    ) -> Result<(Option<NodeResult>, StopCause), Lost> {
+        let mut stop: StopCause = None;
+        while stop.is_none() {
+            let wall = self.wall_left();
+            let step = wall.unwrap_or(TICK).min(TICK);
+            let shutdown = self.shutdown.clone();
+            tokio::select! {
+                biased;
+                Some(report) = reports.recv() => self.take_report(node, entry, report).await?,
+                joined = &mut *work => return Ok((Some(joined.unwrap_or_else(abnormal)), None)),
+                Some(command) = self.commands.recv() => match command {
+                    Command::Cancel { reason, done } => {
+                        replies.push(done);
+                        stop = Some((Stop::Cancelled, reason));
+                    }
+                    Command::Steer { steer, done } => {
+                        self.commit(vec![Event::Steer { steer }]).await?;
+                        let _ = done.send(());
+                    }
+                },
+                () = shutdown.cancelled() => stop = Some((Stop::Shutdown, None)),
+                () = tokio::time::sleep(step) => {
+                    if let Some(reason) = self.tick().await? {
+                        stop = Some((Stop::Cancelled, reason));
+                    } else if wall == Some(Duration::ZERO) {
+                        stop = Some((Stop::Budget, None));
+                    }
+                }
+            }
+        }
+        cancel.cancel();
+        // From here on only its end counts; reports are still taken so that nothing it used is lost.
+        Ok((self.drain(work, reports, node, entry).await, stop))
+    }
+
+    /// Waits for a stopped node's end, still taking its reports. `None` when it does not come.
+    async fn drain(
+        &mut self,
+        work: &mut Work,
+        reports: &mut Reports,
+        node: &Node,
+        entry: &NodeRecord,
+    ) -> Option<NodeResult> {
+        let limit = tokio::time::sleep(STOP_LIMIT);
+        let mut limit = std::pin::pin!(limit);
+        loop {
+            tokio::select! {
+                joined = &mut *work => return Some(joined.unwrap_or_else(abnormal)),
+                Some(report) = reports.recv() => {
+                    if let Err(e) = self.take_report(node, entry, report).await {
+                        tracing::warn!(error = ?e, "a report of a stopped node was lost");
+                    }
+                }
+                () = &mut limit => {
+                    work.abort();
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Puts a report on the record.
+    async fn take_report(&mut self, node: &Node, entry: &NodeRecord, report: Report) -> Result<(), Lost> {
+        let id = node.id.clone();
+        match report {
+            Report::Log { level, text } => {
+                self.log(&id, entry.visits, level, &text);
+                Ok(())
+            }
+            Report::Wait(waiting) => self.commit(vec![Event::Wait { waiting }]).await,
+            Report::Cost(spend) => self.commit(vec![Event::Cost { node: id, spend }]).await,
+            Report::Child(child_run_id) => self.commit(vec![Event::Child { node: id, child_run_id }]).await,
+            Report::Part { key, mut data, text } => {
+                if let Some(text) = text {
+                    let text = self.kernel.services.redactor.text(&text);
+                    let name: String = key
+                        .chars()
+                        .map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' })
+                        .collect();
+                    let path = format!("{}/{name}.txt", artifact_dir(entry));
+                    let kept = self.writer.keep(path, text).await?;
+                    if let Some(map) = data.as_object_mut() {
+                        map.insert("text".to_owned(), serde_json::to_value(kept).unwrap_or(Value::Null));
+                    }
+                }
+                self.commit(vec![Event::NodeData { node: id, key, data }]).await
+            }
+        }
+    }
+
+    /// Turns an attempt's end into one batch and commits it together with the move that follows.
+    async fn settle(&mut self, node: &Node, result: NodeResult, stop: StopCause) -> Result<(), Lost> {
+        let record = self.writer.record.clone();
+        let Some(entry) = record.node(node.id.as_str()) else { return Ok(()) };
+        let mut events = Vec::new();
+        if result.touched && !matches!(stop, Some((Stop::Superseded, _))) {
+            events.extend(super::workspace::snapshot(&self.kernel, &record, node, entry).await);
+        }
+        if let Some(detail) = result.unkillable.first() {
+            events.push(Event::Unkillable { detail: detail.clone() });
+        }
+        match stop {
+            Some((Stop::Shutdown | Stop::Superseded, _)) => {
+                self.commit(events).await?;
+                return Err(Lost::Stopped(stop.map_or(Stop::Shutdown, |(why, _)| why)));
+            }
+            Some((why, reason)) => {
+                self.commit(events).await?;
+                return self.end_by(why, reason.as_deref()).await;
+            }
+            None => {}
+        }
+        let error = match &result.status {
+            Status::Succeeded => None,
+            Status::Failed(why) | Status::Exhausted(why) => Some(self.kernel.services.redactor.text(why)),
+            // Only a stop stops a node; ending without one is its failure.
+            Status::Stopped => Some("the attempt ended early".to_owned()),
+        };
+        self.results(node, entry, &record, &result, &mut events).await?;
+        if let (Status::Exhausted(_), Some(why)) = (&result.status, &error) {
+            events.push(ended(node, NodeState::Failed, entry, entry.failures + 1, error.clone()));
+            let ending = super::verdict::cut_short(&record, why.clone(), Some(why.clone()));
+            events.push(super::plan::ending(&ending));
+            return self.commit(events).await;
+        }
+        match error {
+            None => {
+                events.push(ended(node, NodeState::Succeeded, entry, entry.failures, None));
+                if !result.steers_seen.is_empty() {
+                    let (node, ids) = (node.id.clone(), result.steers_seen.clone());
+                    events.push(Event::SteerApplied { node, ids });
+                }
+            }
+            Some(why) if entry.failures < node.retry.max => {
+                let failures = entry.failures + 1;
+                let wait = node.retry.backoff_ms.saturating_mul(u64::from(failures));
+                let retry_at = self.kernel.services.clock.wall().plus_millis(i64::try_from(wait).unwrap_or(i64::MAX));
+                let attempt = entry.attempts + 1;
+                events.push(Event::NodeState {
+                    node: node.id.clone(),
+                    state: NodeState::Running,
+                    visit: entry.visits,
+                    attempt,
+                    failures,
+                    error: Some(cut(&why, ERROR_MAX).0.to_owned()),
+                    approved: None,
+                    comment: None,
+                });
+                events.push(Event::RetryScheduled { node: node.id.clone(), attempt, retry_at });
+                return self.commit(events).await;
+            }
+            why => events.push(ended(node, NodeState::Failed, entry, entry.failures + 1, why)),
+        }
+        self.commit_and_move(events).await
+    }
+
+    /// Stores what an attempt gives and names it in events.
+    async fn results(
+        &mut self,
+        node: &Node,
+        entry: &NodeRecord,
+        record: &RunRecord,
+        result: &NodeResult,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Lost> {
+        let id = &node.id;
+        if let Some(text) = &result.output {
+            let text = self.kernel.services.redactor.text(text);
+            let output = self.writer.keep(format!("{}/output.txt", artifact_dir(entry)), text).await?;
+            events.push(Event::NodeOutput { node: id.clone(), output });
+        }
+        for (key, data) in &result.data {
+            events.push(Event::NodeData { node: id.clone(), key: key.clone(), data: data.clone() });
+        }
+        if let Some((evidence_id, files)) = &result.evidence {
+            let (path, files) = (format!("evidence/{evidence_id}"), files.clone());
+            self.writer.with(move |claim| claim.put_directory(&path, &files)).await?;
+            events.push(Event::Evidence { node: id.clone(), evidence_id: evidence_id.clone() });
+        }
+        if let Some(given) = &result.verdict {
+            events.push(Event::Verdict {
+                verdict: Verdict {
+                    node: id.clone(),
+                    evidence_id: given.evidence_id.clone(),
+                    evidence_run: given.evidence_run.clone(),
+                    passed: given.passed,
+                    tree_digest: given.tree_digest.clone(),
+                    digest_cwd: given.digest_cwd.clone(),
+                    side_effect_seq: record.side_effect_seq,
+                    advisory: given.advisory,
+                    run_contract: given.run_contract,
+                },
+                fingerprint: given.fingerprint.clone(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Gathers what the attempt may know.
+    async fn prepare(&mut self, record: &RunRecord, node: &Node, entry: &NodeRecord) -> Result<Attempt, String> {
+        let spec = self.writer.spec.clone();
+        let contract = match &node.kind {
+            NodeKind::Verifier(v) => match &v.contract {
+                ContractSource::Run => spec.contract.clone(),
+                ContractSource::Inline(contract) => Some(contract.clone()),
+            },
+            NodeKind::Agent(_)
+            | NodeKind::Fanout(_)
+            | NodeKind::HumanGate(_)
+            | NodeKind::Router(_)
+            | NodeKind::Subflow(_) => None,
+        };
+        let baseline = record.baseline.clone().unwrap_or_default();
+        let mut protected = None;
+        if let (Some(contract), Some(file)) = (&contract, &baseline.protected)
+            && contract.protect_tests
+            && contract.has_command()
+        {
+            let bytes = self.read(&file.path, usize::try_from(file.bytes).unwrap_or(usize::MAX)).await?;
+            let snapshot =
+                serde_json::from_slice(&bytes).map_err(|e| format!("the protected tests do not parse: {e}"))?;
+            protected = Some(snapshot);
+        }
+        let wanted = match &node.kind {
+            NodeKind::Agent(n) => n.inputs.clone(),
+            NodeKind::Fanout(n) => n.inputs.clone(),
+            NodeKind::Verifier(_) | NodeKind::HumanGate(_) | NodeKind::Router(_) | NodeKind::Subflow(_) => Vec::new(),
+        };
+        let mut inputs = Vec::new();
+        for id in wanted {
+            if let Some(output) = record.node(id.as_str()).and_then(|n| n.output.clone()) {
+                let text = match &output.file {
+                    Some(file) => {
+                        let bytes = self.read(&file.path, nodes::prompt::INPUT_MAX + 1).await?;
+                        String::from_utf8_lossy(&bytes).into_owned()
+                    }
+                    None => output.text,
+                };
+                inputs.push((id, text));
+            }
+        }
+        let mut red = Vec::new();
+        if matches!(node.kind, NodeKind::Agent(_) | NodeKind::Fanout(_)) {
+            red = self.red_bundles(record).await;
+        }
+        Ok(Attempt {
+            run_id: record.run_id.clone(),
+            node: node.clone(),
+            visit: entry.visits,
+            attempt: entry.attempts,
+            work_dir: PathBuf::from(&record.work_dir),
+            baseline,
+            contract,
+            protected,
+            run_env: run_env(&self.writer.incarnation(), record, entry),
+            inputs,
+            red,
+            red_repeats: record.red_repeats,
+            steers: record.steers.iter().filter(|s| s.applied.is_empty()).cloned().collect(),
+            parts: self.parts(record, entry).await?,
+            child: entry.child_run_id.clone(),
+        })
+    }
+
+    /// Bundles of the red verdict in force. One that cannot be read is left out: the brief is help, not truth.
+    async fn red_bundles(&mut self, record: &RunRecord) -> Vec<EvidenceBundle> {
+        let InForce::Red(list) = in_force(record) else { return Vec::new() };
+        let ids: Vec<_> = list.iter().filter_map(|v| Some((v.evidence_run.clone(), v.evidence_id.clone()?))).collect();
+        let mut bundles = Vec::new();
+        for (run, id) in ids {
+            let run = run.unwrap_or_else(|| record.run_id.clone());
+            let (store, path) = (self.kernel.store.clone(), format!("evidence/{id}/bundle.json"));
+            let read = tasks::blocking("bundle", move || store.read_artifact(&run, &path, 0, BUNDLE_MAX)).await;
+            match read {
+                Ok(Ok(bytes)) => match serde_json::from_slice(&bytes) {
+                    Ok(bundle) => bundles.push(bundle),
+                    Err(e) => tracing::warn!(id, error = %e, "an evidence bundle does not parse"),
+                },
+                Ok(Err(e)) => tracing::warn!(id, error = %e, "an evidence bundle cannot be read"),
+                Err(_) => {}
+            }
+        }
+        bundles
+    }
+
+    /// What earlier attempts left behind for this node, and the conversations other nodes share with it.
+    async fn parts(
+        &mut self,
+        record: &RunRecord,
+        entry: &NodeRecord,
+    ) -> Result<BTreeMap<String, (Value, Option<String>)>, String> {
+        let mut parts = BTreeMap::new();
+        for node in &record.nodes {
+            let Some(data) = node.data.as_ref().and_then(Value::as_object) else { continue };
+            for (key, value) in data {
+                if node.id != entry.id && !key.starts_with("session:") {
+                    continue;
+                }
+                let kept = value.get("text").cloned().and_then(|t| serde_json::from_value(t).ok());
+                let text = match kept {
+                    Some(crate::model::run::OutputText { file: Some(file), .. }) => {
+                        let bytes = self.read(&file.path, PART_MAX).await?;
+                        Some(String::from_utf8_lossy(&bytes).into_owned())
+                    }
+                    Some(kept) => Some(kept.text),
+                    None => None,
+                };
+                parts.insert(key.clone(), (value.clone(), text));
+            }
+        }
+        Ok(parts)
+    }
+
+    /// Reads an artifact of this run.
+    async fn read(&mut self, path: &str, limit: usize) -> Result<Vec<u8>, String> {
+        let (store, run, name) = (self.kernel.store.clone(), self.writer.record.run_id.clone(), path.to_owned());
+        match tasks::blocking("artifact", move || store.read_artifact(&run, &name, 0, limit)).await {
+            Ok(Ok(bytes)) => Ok(bytes),
+            Ok(Err(e)) => Err(format!("'{path}' of the run cannot be read: {e}")),
+            Err(_) => Err(format!("'{path}' of the run cannot be read")),
+        }
+    }
+}
+
+/// Directory of an attempt's artifacts below its run.
+fn artifact_dir(entry: &NodeRecord) -> String {
+    format!("nodes/{}/v{}a{}", entry.id, entry.visits, entry.attempts)
+}
+
+/// The event that ends a visit.
+fn ended(node: &Node, state: NodeState, entry: &NodeRecord, failures: u32, error: Option<String>) -> Event {
+    Event::NodeState {
+        node: node.id.clone(),
+        state,
+        visit: entry.visits,
+        attempt: entry.attempts,
+        failures,
+        error: error.map(|why| cut(&why, ERROR_MAX).0.to_owned()),
+        approved: None,
+        comment: None,
+    }
+}
+
+/// Variables every process of an attempt gets.
+fn run_env(incarnation: &str, record: &RunRecord, entry: &NodeRecord) -> Vec<(String, String)> {
+    [
+        ("CLAWO_RUN_ID", record.run_id.to_string()),
+        ("CLAWO_NODE_ID", entry.id.clone()),
+        ("CLAWO_VISIT", entry.visits.to_string()),
+        ("CLAWO_ATTEMPT", entry.attempts.to_string()),
+        ("CLAWO_IDEMPOTENCY_KEY", format!("{incarnation}:{}:{}", entry.id, entry.visits)),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}

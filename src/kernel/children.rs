@@ -1,0 +1,186 @@
+//! Child runs of a subflow node: started, taken up again, waited for, cancelled with their parent.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::Value;
+
+use super::{
+    Inner, query, spec,
+    spec::{Origin, SUBFLOW_DEPTH_MAX},
+    start,
+    validate::inline_cwd,
+    verdict,
+};
+use crate::{
+    model::{
+        Code, NodeKind, RunId, RunOutcome, RunRecord, RunState, WorkflowSpec, run::ParentRef, spec::SubflowSource,
+    },
+    nodes::{Boxed, ChildOutcome, Children, NodeCtx, NodeVerdict, Report},
+    sys::tasks,
+};
+
+/// Longest single wait for a child; looked at again and again, so its value only bounds one call.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// Gives nodes their child runs.
+#[derive(Debug)]
+pub(super) struct KernelChildren {
+    kernel: Arc<Inner>,
+}
+
+impl KernelChildren {
+    pub(super) fn new(kernel: Arc<Inner>) -> Self {
+        Self { kernel }
+    }
+
+    async fn child(&self, ctx: &NodeCtx) -> Result<ChildOutcome, String> {
+        let attempt = &ctx.attempt;
+        let child = match &attempt.child {
+            Some(child) => {
+                // Started by an attempt that a crash cut off; it may be running, interrupted, ended or never made.
+                match start::resume(&self.kernel, child).await {
+                    Ok(()) => child.clone(),
+                    Err(e) if e.code == Code::RunOwned => child.clone(),
+                    Err(e) if e.code == Code::RunNotFound => self.begin(ctx).await?,
+                    Err(e) => return Err(format!("child run '{child}': {e}")),
+                }
+            }
+            None => self.begin(ctx).await?,
+        };
+        let record = self.follow(ctx, &child).await?;
+        Ok(outcome(&child, &record))
+    }
+
+    /// Starts the child of this attempt.
+    async fn begin(&self, ctx: &NodeCtx) -> Result<RunId, String> {
+        let attempt = &ctx.attempt;
+        let NodeKind::Subflow(node) = &attempt.node.kind else { return Err("not a subflow".to_owned()) };
+        let mut name = format!("{}.{}.{}", attempt.run_id, attempt.node.id, attempt.visit);
+        if attempt.attempt > 1 {
+            name.push_str(&format!(".{}", attempt.attempt));
+        }
+        let child = RunId::parse(&name).map_err(|e| format!("the child run needs a shorter name: {e}"))?;
+        let parent = query::load(&self.kernel, &attempt.run_id).await.map_err(|e| e.to_string())?;
+        let depth = parent.record.parent.as_ref().map_or(0, |p| p.depth) + 1;
+        if depth > SUBFLOW_DEPTH_MAX {
+            return Err(format!("subflows are nested more than {SUBFLOW_DEPTH_MAX} deep"));
+        }
+        let spec = self.spec_of(ctx, &node.workflow, &parent.record).await?;
+        let used = ctx.now().millis().saturating_sub(parent.record.created_at.millis());
+        let budget = ctx.budget.left(u64::try_from(used).unwrap_or(0));
+        if budget.max_agent_turns == Some(0) {
+            return Err("budget: maxAgentTurns of the parent run is reached".to_owned());
+        }
+        let spec = WorkflowSpec { budget: crate::nodes::budget::tighter(&spec.budget, &budget), ..spec };
+        let protected = match &parent.record.baseline.as_ref().and_then(|b| b.protected.clone()) {
+            None => None,
+            Some(file) => {
+                let (store, run, path) = (self.kernel.store.clone(), attempt.run_id.clone(), file.path.clone());
+                let limit = usize::try_from(file.bytes).unwrap_or(usize::MAX);
+                let read = tasks::blocking("protected", move || store.read_artifact(&run, &path, 0, limit)).await;
+                let bytes =
+                    read.map_err(|e| e.to_string())?.map_err(|e| format!("the parent's protected tests: {e}"))?;
+                Some(bytes)
+            }
+        };
+        // A child in the parent's directory is judged from where the parent began.
+        let shared = spec.cwd == parent.record.cwd || spec.cwd == parent.record.work_dir;
+        let lineage = start::Lineage {
+            parent: Some(ParentRef { run_id: attempt.run_id.clone(), node: Some(attempt.node.id.clone()), depth }),
+            baseline: parent.record.baseline.clone().filter(|_| shared),
+            protected: protected.filter(|_| shared),
+            ..start::Lineage::default()
+        };
+        ctx.report.send(Report::Child(child.clone())).await;
+        match start::launch(&self.kernel, child.clone(), spec, lineage, false, None).await {
+            Ok(_) => Ok(child),
+            // Made by an attempt whose answer a crash swallowed.
+            Err(e) if e.code == Code::RunExists => {
+                start::resume(&self.kernel, &child).await.map_err(|e| e.to_string())?;
+                Ok(child)
+            }
+            Err(e) => Err(format!("child run '{child}' did not start: {e}")),
+        }
+    }
+
+    /// The spec a child executes.
+    async fn spec_of(&self, ctx: &NodeCtx, source: &SubflowSource, parent: &RunRecord) -> Result<WorkflowSpec, String> {
+        let read = match source {
+            SubflowSource::Inline(value) => {
+                spec::read(value, "", Origin::Caller, inline_cwd(value, &parent.work_dir).as_deref(), None)
+            }
+            SubflowSource::RunId(id) => {
+                let run = RunId::parse(id).map_err(|e| e.to_string())?;
+                let store = self.kernel.store.clone();
+                let loaded = tasks::blocking("spec", move || store.load(&run)).await.map_err(|e| e.to_string())?;
+                let stored: Value = loaded.map_err(|e| e.to_string())?.spec;
+                spec::read(&stored, "", Origin::Stored, None, None)
+            }
+        };
+        let _ = ctx;
+        read.spec.ok_or_else(|| read.errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+    }
+
+    /// Waits for the child's end; a stopped parent stops its child first.
+    async fn follow(&self, ctx: &NodeCtx, child: &RunId) -> Result<Arc<RunRecord>, String> {
+        let mut seq = 0;
+        loop {
+            let found = query::load(&self.kernel, child).await.map_err(|e| e.to_string())?;
+            if found.record.state.is_terminal() {
+                return Ok(found.record);
+            }
+            if found.record.state != RunState::AwaitingHuman && !found.live && self.kernel.live.get(child).is_none() {
+                // Its executor is gone (the process that ran it ended); this one goes on with it.
+                start::resume(&self.kernel, child).await.map_err(|e| e.to_string())?;
+            }
+            seq = seq.max(found.record.seq);
+            tokio::select! {
+                () = ctx.cancel.cancelled() => {
+                    if !self.kernel.stop.is_cancelled() {
+                        let reason = Some(format!("its parent run '{}' was stopped", ctx.attempt.run_id));
+                        if let Err(e) = super::control::cancel(&self.kernel, child, reason).await {
+                            tracing::warn!(%child, error = %e, "a child run could not be cancelled");
+                        }
+                    }
+                    return Err("stopped".to_owned());
+                }
+                moved = query::changed(&self.kernel, child, seq, LOOK) => {
+                    seq = moved.map_err(|e| e.to_string())?;
+                }
+            }
+        }
+    }
+}
+
+impl Children for KernelChildren {
+    fn run<'a>(&'a self, ctx: &'a NodeCtx) -> Boxed<'a, Result<ChildOutcome, String>> {
+        Box::pin(self.child(ctx))
+    }
+}
+
+/// What a parent makes of its child's end.
+fn outcome(child: &RunId, record: &RunRecord) -> ChildOutcome {
+    let word = record.outcome.map_or("unverified", RunOutcome::as_str);
+    let mut summary = format!("child run '{child}' ended {} and {word}", record.state.as_str());
+    if let Some(reason) = &record.outcome_reason {
+        summary.push_str(&format!(": {reason}"));
+    }
+    let judged = verdict::shown(record).filter(|_| record.outcome != Some(RunOutcome::Unverified));
+    let verdict = judged.map(|v| NodeVerdict {
+        passed: record.outcome == Some(RunOutcome::Verified),
+        evidence_id: v.evidence_id.clone(),
+        evidence_run: v.evidence_run.clone().or_else(|| Some(child.clone())),
+        tree_digest: v.tree_digest.clone(),
+        digest_cwd: v.digest_cwd.clone(),
+        advisory: false,
+        run_contract: false,
+        fingerprint: (!v.passed).then(|| record.red_fingerprint.clone()).flatten(),
+    });
+    ChildOutcome {
+        summary,
+        completed: record.state == RunState::Completed,
+        verdict,
+        spend: record.spend.clone(),
+        output: record.nodes.iter().rev().find_map(|n| n.output.clone()),
+    }
+}

@@ -1,0 +1,213 @@
+//! Cancel, steer, approve, delete: from any process, for a run that any process executes.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use super::{Error, Inner, Result, live::Command, plan, query, recovery, start, verdict, workspace};
+use crate::{
+    model::{Code, Event, NodeState, RunId, RunRecord, RunState, run::Steer},
+    store::InboxItem,
+    sys::{ids, tasks},
+};
+
+/// How long the owner of a run may take to do what another process asks.
+const OWNER_LIMIT: Duration = Duration::from_secs(5);
+/// How long a run executed here may take to end after a cancel.
+const CANCEL_LIMIT: Duration = Duration::from_secs(30);
+/// Longest correction, in bytes.
+const STEER_MAX: usize = 16 * 1024;
+/// Tries at a run that changes hands at this very moment.
+const TRIES: u32 = 5;
+
+/// Ends a run.
+pub(super) async fn cancel(kernel: &Arc<Inner>, run: &RunId, reason: Option<String>) -> Result<()> {
+    for _ in 0..TRIES {
+        let found = query::load(kernel, run).await?;
+        terminal(&found.record)?;
+        if let Some(live) = kernel.live.get(run) {
+            let (done, answer) = oneshot::channel();
+            if live.commands.send(Command::Cancel { reason: reason.clone(), done }).await.is_ok() {
+                // An actor that ends for another reason drops the answer; the record then tells.
+                let _ = tokio::time::timeout(CANCEL_LIMIT, answer).await;
+                return Ok(());
+            }
+        } else if found.live {
+            let body = json!({ "kind": "cancel", "reason": reason });
+            return ask_owner(kernel, run, body, |record, _| record.state.is_terminal()).await;
+        } else {
+            let why = reason.clone();
+            match start::take_over(kernel, run, move |record| cancelled(record, why.as_deref())).await {
+                Ok(writer) => {
+                    writer.release().await;
+                    return Ok(());
+                }
+                Err(e) if e.code == Code::RunOwned => {}
+                Err(e) => return Err(e),
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Err(Error::new(Code::Busy, "the run changes hands right now; call again"))
+}
+
+/// What cancelling a run that nobody executes puts on the record.
+fn cancelled(record: &RunRecord, reason: Option<&str>) -> Result<Vec<Event>> {
+    terminal(record)?;
+    let mut events = Vec::new();
+    if let Some(id) = &record.current_node
+        && let Some(entry) = record.node(id.as_str())
+        && matches!(entry.state, NodeState::Running | NodeState::AwaitingHuman)
+    {
+        events.push(plan::node_state(id, NodeState::Cancelled, entry.visits, entry.attempts));
+    }
+    events.push(plan::ending(&verdict::cancelled(reason)));
+    Ok(events)
+}
+
+/// Refuses to change a run that has ended.
+fn terminal(record: &RunRecord) -> Result<()> {
+    if record.state.is_terminal() {
+        let text = format!("run '{}' has already ended as {}", record.run_id, record.state.as_str());
+        return Err(Error::new(Code::RunTerminal, text));
+    }
+    Ok(())
+}
+
+/// Queues a correction; gives the node whose prompt is next.
+pub(super) async fn steer(kernel: &Arc<Inner>, run: &RunId, text: &str) -> Result<String> {
+    if text.trim().is_empty() || text.len() > STEER_MAX {
+        return Err(Error::new(Code::InvalidArgument, format!("text: give 1 to {STEER_MAX} bytes")));
+    }
+    for _ in 0..TRIES {
+        let found = query::load(kernel, run).await?;
+        terminal(&found.record)?;
+        let id = ids::sortable();
+        let waits_for =
+            found.record.current_node.as_ref().map_or_else(|| "the first agent".to_owned(), ToString::to_string);
+        let at = kernel.services.clock.wall();
+        let steer = Steer { id: id.clone(), text: text.to_owned(), at, applied: Vec::new() };
+        if let Some(live) = kernel.live.get(run) {
+            let (done, answer) = oneshot::channel();
+            if live.commands.send(Command::Steer { steer, done }).await.is_ok() && answer.await.is_ok() {
+                return Ok(waits_for);
+            }
+        } else if found.live {
+            let body = json!({ "kind": "steer", "text": text });
+            ask_owner(kernel, run, body, |record, id| record.steers.iter().any(|s| s.id == id)).await?;
+            return Ok(waits_for);
+        } else {
+            let queued = start::take_over(kernel, run, move |record| {
+                terminal(record)?;
+                Ok(vec![Event::Steer { steer }])
+            });
+            match queued.await {
+                Ok(writer) => {
+                    writer.release().await;
+                    return Ok(waits_for);
+                }
+                Err(e) if e.code == Code::RunOwned => {}
+                Err(e) => return Err(e),
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Err(Error::new(Code::Busy, "the run changes hands right now; call again"))
+}
+
+/// Leaves a request in the run's inbox and waits for the event it becomes.
+async fn ask_owner<F>(kernel: &Arc<Inner>, run: &RunId, body: Value, seen: F) -> Result<()>
+where
+    F: Fn(&RunRecord, &str) -> bool,
+{
+    let item = InboxItem { id: ids::sortable(), body };
+    let (store, id, put) = (kernel.store.clone(), run.clone(), item.clone());
+    tasks::blocking("inbox", move || store.inbox_put(&id, &put))
+        .await
+        .map_err(|e| super::internal(&e))?
+        .map_err(|e| super::store_error(&e))?;
+    let deadline = tokio::time::Instant::now() + OWNER_LIMIT;
+    loop {
+        let found = query::load(kernel, run).await?;
+        if seen(&found.record, &item.id) {
+            return Ok(());
+        }
+        if tokio::time::Instant::now() >= deadline {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let (store, id, name) = (kernel.store.clone(), run.clone(), item.id.clone());
+    let withdrawn = tasks::blocking("inbox", move || store.inbox_withdraw(&id, &name)).await;
+    let withdrawn = withdrawn.map_err(|e| super::internal(&e))?.map_err(|e| super::store_error(&e))?;
+    if !withdrawn {
+        // Taken at the last moment: the owner has it and puts it on the record now.
+        return Ok(());
+    }
+    let owner = owner(kernel, run).await;
+    Err(Error::new(Code::NotExecutingHere, format!("run '{run}' is executed by {owner}, which does not answer")))
+}
+
+/// The owner of a run, for people.
+async fn owner(kernel: &Arc<Inner>, run: &RunId) -> String {
+    let (store, id) = (kernel.store.clone(), run.clone());
+    let lease = tasks::blocking("owner", move || store.load(&id).ok().and_then(|l| l.owner)).await.ok().flatten();
+    let field = |key: &str| lease.as_ref().and_then(|l| l.get(key)).cloned().unwrap_or_default();
+    let host = field("host").as_str().unwrap_or("an unknown host").to_owned();
+    match field("pid").as_u64() {
+        Some(pid) => format!("process {pid} on {host}"),
+        None => format!("a process on {host}"),
+    }
+}
+
+/// Answers the open gate and lets the run go on.
+pub(super) async fn approve(kernel: &Arc<Inner>, run: &RunId, approved: bool, comment: Option<String>) -> Result<()> {
+    let not_waiting = |record: &RunRecord| {
+        let answered = record.nodes.iter().any(|n| n.approved.is_some());
+        let what = if answered { "gate already answered" } else { "no gate waits for an answer" };
+        Error::new(Code::GateNotWaiting, format!("{what}; the run is {}", record.state.as_str()))
+    };
+    for _ in 0..TRIES {
+        let found = query::load(kernel, run).await?;
+        if found.record.gate.is_none() || found.record.state != RunState::AwaitingHuman {
+            return Err(not_waiting(&found.record));
+        }
+        let words = comment.clone();
+        let taken = start::take_over(kernel, run, move |record| {
+            recovery::answered(record, approved, words).ok_or_else(|| not_waiting(record))
+        });
+        match taken.await {
+            Ok(writer) if kernel.executes => {
+                start::execute(kernel, writer);
+                return Ok(());
+            }
+            Ok(writer) => {
+                writer.release().await;
+                return Ok(());
+            }
+            // The actor that parked it lets go at this moment, or another answer is being written.
+            Err(e) if e.code == Code::RunOwned => tokio::time::sleep(Duration::from_millis(50)).await,
+            Err(e) => return Err(e),
+        }
+    }
+    Err(Error::new(Code::Busy, "the run changes hands right now; call again"))
+}
+
+/// Deletes a run nobody executes, its snapshots with it.
+pub(super) async fn delete(kernel: &Arc<Inner>, run: &RunId) -> Result<()> {
+    let record = query::load(kernel, run).await.ok().map(|found| found.record);
+    if kernel.live.get(run).is_some() {
+        return Err(Error::new(Code::RunLive, format!("run '{run}' is being executed; cancel it first")));
+    }
+    let (store, id) = (kernel.store.clone(), run.clone());
+    let deleted = tasks::blocking("delete", move || store.delete(&id)).await.map_err(|e| super::internal(&e))?;
+    deleted.map_err(|e| super::store_error(&e))?;
+    if let Some(record) = record
+        && let Ok(Some(repo)) = kernel.services.git.open(std::path::Path::new(&record.cwd)).await
+        && let Err(e) = repo.delete_refs(&workspace::snapshot_prefix(run)).await
+    {
+        tracing::warn!(%run, error = %e, "the run's snapshots stay");
+    }
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! Runs this process executes: how to reach their actors and what they last committed.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::model::{RunId, RunRecord, run::Steer};
+
+/// Requests that may wait for one actor.
+pub(super) const COMMANDS_MAX: usize = 64;
+
+/// What an actor can be asked.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// End the run.
+    Cancel {
+        /// Why.
+        reason: Option<String>,
+        /// Answered once it is on the record.
+        done: oneshot::Sender<()>,
+    },
+    /// Queue a correction.
+    Steer {
+        /// The correction.
+        steer: Steer,
+        /// Answered once it is on the record.
+        done: oneshot::Sender<()>,
+    },
+}
+
+/// A run in execution.
+#[derive(Debug, Clone)]
+pub(super) struct Live {
+    /// Reaches the actor.
+    pub(super) commands: mpsc::Sender<Command>,
+    /// The record after its last commit.
+    pub(super) record: watch::Receiver<Arc<RunRecord>>,
+}
+
+/// All runs in execution here.
+#[derive(Debug, Default)]
+pub(super) struct LiveRuns(Mutex<HashMap<RunId, Live>>);
+
+impl LiveRuns {
+    /// The run, when it is executed here.
+    pub(super) fn get(&self, run: &RunId) -> Option<Live> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(run).cloned()
+    }
+
+    /// Enters a run; false when it is there already.
+    pub(super) fn insert(&self, run: RunId, live: Live) -> bool {
+        let mut map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if map.contains_key(&run) {
+            return false;
+        }
+        map.insert(run, live);
+        true
+    }
+
+    /// Forgets a run whose actor has let go.
+    pub(super) fn remove(&self, run: &RunId) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(run);
+    }
+
+    /// How many are executed here.
+    pub(super) fn len(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}

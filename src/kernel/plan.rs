@@ -1,0 +1,170 @@
+//! What happens next: from a record and its spec to the next move. Pure: no clock, no I/O, no async.
+
+use crate::model::{
+    Event, Node, NodeId, NodeKind, NodeState, RunRecord, RunState, Time, WorkflowSpec,
+    run::Gate,
+    spec::{Condition, OnFailure, RouterNode},
+};
+
+use super::verdict::{self, Ending};
+
+/// The next move of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Move {
+    /// The run has ended.
+    Stop,
+    /// Commit these events, then ask again.
+    Commit(Vec<Event>),
+    /// Run the attempt the record stands at.
+    Run(NodeId),
+    /// Wait for the next attempt's due time.
+    Wait(NodeId, Time),
+    /// A gate waits for a person; let go of the run.
+    Park,
+    /// Control flow reached the end: conclude.
+    Conclude,
+    /// End the run like this.
+    End(Ending),
+}
+
+/// Decides the next move.
+pub fn decide(spec: &WorkflowSpec, record: &RunRecord, now: Time) -> Move {
+    if record.state.is_terminal() {
+        return Move::Stop;
+    }
+    let Some(current) = &record.current_node else {
+        return match spec.nodes.first() {
+            Some(first) => enter(spec, record, first, now),
+            None => Move::Conclude,
+        };
+    };
+    let Some((index, node)) = spec.node(current.as_str()) else {
+        return Move::End(verdict::cut_short(record, format!("the spec has no node '{current}'"), None));
+    };
+    let Some(entry) = record.node(current.as_str()) else { return Move::Conclude };
+    match entry.state {
+        NodeState::Running => match (&node.kind, entry.retry_at) {
+            (NodeKind::Router(router), _) => leave_router(spec, record, index, router, now),
+            (_, Some(due)) => Move::Wait(node.id.clone(), due),
+            (_, None) => Move::Run(node.id.clone()),
+        },
+        NodeState::AwaitingHuman => Move::Park,
+        NodeState::Cancelled => Move::Stop,
+        NodeState::Failed if node.on_failure == OnFailure::Fail => {
+            let why = entry.error.clone().unwrap_or_else(|| "no reason given".to_owned());
+            Move::End(verdict::cut_short(record, format!("node '{}' failed: {why}", node.id), None))
+        }
+        NodeState::Succeeded | NodeState::Failed | NodeState::Skipped | NodeState::Pending => {
+            if let Some(ending) = no_progress(spec, record, node) {
+                return Move::End(ending);
+            }
+            match successor(spec, index, node) {
+                Some(next) => enter(spec, record, next, now),
+                None => Move::Conclude,
+            }
+        }
+    }
+}
+
+/// The node after one that has ended. A router that has ended here led nowhere, so nothing follows it.
+fn successor<'s>(spec: &'s WorkflowSpec, index: usize, node: &Node) -> Option<&'s Node> {
+    match (&node.kind, &node.next) {
+        (NodeKind::Router(_), _) => None,
+        (_, Some(id)) => spec.node(id.as_str()).map(|(_, n)| n),
+        (_, None) => spec.nodes.get(index + 1),
+    }
+}
+
+/// Ends a loop whose checks keep failing in the same way.
+fn no_progress(spec: &WorkflowSpec, record: &RunRecord, node: &Node) -> Option<Ending> {
+    let judged = matches!(&node.kind, NodeKind::Verifier(v) if !v.advisory);
+    let limit = spec.no_progress_limit;
+    (judged && limit > 0 && record.red_repeats >= limit).then(|| {
+        let error = format!("no progress: the same checks failed in the same way {limit} times in a row");
+        verdict::cut_short(record, error, Some("no progress".to_owned()))
+    })
+}
+
+/// Enters a node: the events of the batch that makes it current, or the end when it was entered too often.
+fn enter(spec: &WorkflowSpec, record: &RunRecord, node: &Node, now: Time) -> Move {
+    let visit = record.node(node.id.as_str()).map_or(0, |n| n.visits) + 1;
+    if visit > spec.max_node_visits {
+        let error = format!("node '{}' exceeded maxNodeVisits ({})", node.id, spec.max_node_visits);
+        return Move::End(verdict::cut_short(record, error, None));
+    }
+    let mut events = vec![node_state(&node.id, NodeState::Running, visit, 1)];
+    let state = match &node.kind {
+        NodeKind::Verifier(_) => RunState::Verifying,
+        NodeKind::HumanGate(gate) => {
+            events.push(node_state(&node.id, NodeState::AwaitingHuman, visit, 1));
+            let gate = Gate { node: node.id.clone(), visit, prompt: gate.prompt.clone(), since: now };
+            events.push(Event::Gate { gate: Some(gate) });
+            RunState::AwaitingHuman
+        }
+        NodeKind::Agent(_) | NodeKind::Fanout(_) | NodeKind::Router(_) | NodeKind::Subflow(_) => RunState::Running,
+    };
+    if record.state != state {
+        events.push(run_state(state));
+    }
+    Move::Commit(events)
+}
+
+/// Leaves a router: its end and the entry of where it leads are one batch, so a jump is never half made.
+fn leave_router(spec: &WorkflowSpec, record: &RunRecord, index: usize, router: &RouterNode, now: Time) -> Move {
+    let Some(node) = spec.nodes.get(index) else { return Move::Conclude };
+    let visit = record.node(node.id.as_str()).map_or(1, |n| n.visits);
+    let mut events = vec![node_state(&node.id, NodeState::Succeeded, visit, 1)];
+    let taken = router.routes.iter().find(|route| holds(&route.when, record)).map(|route| &route.to);
+    let next = match taken.or(router.default.as_ref()) {
+        Some(id) => spec.node(id.as_str()).map(|(_, n)| n),
+        None => spec.nodes.get(index + 1),
+    };
+    match next.map(|next| enter(spec, record, next, now)) {
+        Some(Move::Commit(more)) => events.extend(more),
+        Some(Move::End(end)) => events.push(ending(&end)),
+        Some(Move::Stop | Move::Run(_) | Move::Wait(..) | Move::Park | Move::Conclude) | None => {}
+    }
+    Move::Commit(events)
+}
+
+/// Whether a condition holds for a record.
+fn holds(condition: &Condition, record: &RunRecord) -> bool {
+    let state = |id: &NodeId| record.node(id.as_str()).map(|n| n.state);
+    match condition {
+        Condition::Always => true,
+        Condition::NodeFailed(id) => state(id) == Some(NodeState::Failed),
+        Condition::NodeSucceeded(id) => state(id) == Some(NodeState::Succeeded),
+        Condition::Verified(id) => verdict::node_verified(record, id),
+        Condition::VisitsLt(id, n) => record.node(id.as_str()).is_some_and(|node| node.visits < *n),
+        Condition::And(all) => !all.is_empty() && all.iter().all(|c| holds(c, record)),
+    }
+}
+
+/// An event that moves the run.
+pub fn run_state(state: RunState) -> Event {
+    Event::RunState { state, outcome: None, reason: None, error: None }
+}
+
+/// An event that ends the run.
+pub fn ending(ending: &Ending) -> Event {
+    Event::RunState {
+        state: ending.state,
+        outcome: Some(ending.outcome),
+        reason: Some(ending.reason.clone()),
+        error: ending.error.clone(),
+    }
+}
+
+/// An event that moves a node.
+pub fn node_state(node: &NodeId, state: NodeState, visit: u32, attempt: u32) -> Event {
+    Event::NodeState {
+        node: node.clone(),
+        state,
+        visit,
+        attempt,
+        failures: 0,
+        error: None,
+        approved: None,
+        comment: None,
+    }
+}

@@ -1,0 +1,253 @@
+//! The fields of each node kind.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::{
+    AGENTS_MAX, Fields, LIMIT_MS_MAX, NOT_YET,
+    fields::{shown, type_of},
+    read::{condition, node_id},
+};
+use crate::{
+    model::{
+        NodeId, NodeKind, Problem,
+        spec::{
+            AgentNode, ContractSource, EngineChoice, FanoutAgent, FanoutNode, GateNode, Route, RouterNode, SubflowNode,
+            SubflowSource, VerifierNode,
+        },
+    },
+    verify::contract,
+};
+
+pub(super) const KINDS: &[&str] = &["agent", "fanout", "verifier", "human_gate", "router", "subflow"];
+const LATER: &[&str] = &["council", "goal", "autoloop", "ultraapp_synth", "ultraapp_deploy"];
+const EFFORTS: &[&str] = &["low", "medium", "high", "xhigh", "max", "ultra", "auto"];
+const PERMISSION_MODES: &[&str] = &["acceptEdits", "bypassPermissions", "plan", "auto", "manual", "default", "dontAsk"];
+
+/// Reads what the node's `kind` asks for.
+pub(super) fn read_kind(f: &mut Fields<'_>, out: &mut Vec<Problem>, warnings: &mut Vec<Problem>) -> Option<NodeKind> {
+    if f.raw("kind").is_none() {
+        f.problem("kind", format!("missing; use one of {}", KINDS.join(", ")), out);
+        return None;
+    }
+    let kind = f.string("kind", out)?;
+    match kind.as_str() {
+        "agent" => agent(f, out).map(NodeKind::Agent),
+        "fanout" => fanout(f, out).map(NodeKind::Fanout),
+        "verifier" => verifier(f, out, warnings).map(NodeKind::Verifier),
+        "human_gate" => f.required("prompt", out).map(|prompt| NodeKind::HumanGate(GateNode { prompt })),
+        "router" => router(f, out).map(NodeKind::Router),
+        "subflow" => subflow(f, out).map(NodeKind::Subflow),
+        later if LATER.contains(&later) => {
+            f.problem("kind", format!("{NOT_YET}: '{later}'; use one of {}", KINDS.join(", ")), out);
+            None
+        }
+        other => {
+            f.problem("kind", format!("unknown kind '{}'; use one of {}", shown(other), KINDS.join(", ")), out);
+            None
+        }
+    }
+}
+
+/// Engine, model, effort and permission mode under the given field names.
+fn choice(f: &mut Fields<'_>, names: [&'static str; 3], out: &mut Vec<Problem>) -> EngineChoice {
+    let [engine, model, mode] = names;
+    EngineChoice {
+        engine: f.string(engine, out),
+        model: f.string(model, out),
+        effort: None,
+        permission_mode: f.word(mode, PERMISSION_MODES, out).map(str::to_owned),
+    }
+}
+
+fn ids(f: &mut Fields<'_>, key: &'static str, out: &mut Vec<Problem>) -> Vec<NodeId> {
+    let mut found = Vec::new();
+    for (path, value) in f.list(key, out).unwrap_or_default() {
+        match value.as_str().map(NodeId::parse) {
+            Some(Ok(id)) => found.push(id),
+            Some(Err(e)) => out.push(Problem::new(path, e.to_string())),
+            None => out.push(Problem::new(path, format!("expected a node id, found {}", type_of(value)))),
+        }
+    }
+    found
+}
+
+/// A credential-bearing program config is never part of a spec that is written to disk.
+fn no_custom_engine(f: &mut Fields<'_>, out: &mut Vec<Problem>) {
+    if f.raw("customEngine").is_some() {
+        f.problem("customEngine", "never part of a spec, because specs are written to disk", out);
+    }
+}
+
+fn agent(f: &mut Fields<'_>, out: &mut Vec<Problem>) -> Option<AgentNode> {
+    let prompt = f.required("prompt", out);
+    let inputs = ids(f, "inputs", out);
+    let mut who = choice(f, ["engine", "model", "permissionMode"], out);
+    who.effort = f.word("effort", EFFORTS, out).map(str::to_owned);
+    let cwd = f.string("cwd", out);
+    let session_name = f.string("sessionName", out);
+    if let Some(name) = &session_name
+        && crate::model::RunId::parse(name).is_err()
+    {
+        f.problem("sessionName", "use 1 to 128 letters, digits, '.', '_' or '-', starting with a letter or digit", out);
+    }
+    let append_system_prompt = f.string("appendSystemPrompt", out);
+    f.later("acpAgent", &[], out);
+    f.later("isolation", &[json!("none"), json!("inPlace")], out);
+    no_custom_engine(f, out);
+    Some(AgentNode { prompt: prompt?, inputs, choice: who, cwd, session_name, append_system_prompt })
+}
+
+fn fanout(f: &mut Fields<'_>, out: &mut Vec<Problem>) -> Option<FanoutNode> {
+    let prompt = f.required("prompt", out);
+    let inputs = ids(f, "inputs", out);
+    let agents = match f.list("agents", out) {
+        None if f.raw("agents").is_none() => {
+            f.problem("agents", format!("missing; give 1 to {AGENTS_MAX} agents"), out);
+            Vec::new()
+        }
+        None => Vec::new(),
+        Some(items) if items.is_empty() || items.len() > AGENTS_MAX => {
+            f.problem("agents", format!("expected 1 to {AGENTS_MAX} agents, found {}", items.len()), out);
+            Vec::new()
+        }
+        Some(items) => fanout_agents(items, out),
+    };
+    let synthesize = f.boolean("synthesize", out).unwrap_or(false);
+    let synthesis = choice(f, ["synthesisEngine", "synthesisModel", "synthesisPermissionMode"], out);
+    let max_turns = f.integer("maxTurnsPerAgent", 1, 100_000, out).and_then(|n| u32::try_from(n).ok());
+    let max_budget_usd = f.positive("maxBudgetUsd", out);
+    let cwd = f.string("cwd", out);
+    let agent_timeout_ms = f.integer("agentTimeoutMs", 1, LIMIT_MS_MAX, out);
+    f.later("synthesisAcpAgent", &[], out);
+    f.later("isolation", &[json!("none"), json!("inPlace")], out);
+    f.later("select", &[json!("all")], out);
+    f.later("merge", &[], out);
+    f.later("allowDirty", &[json!(false)], out);
+    no_custom_engine(f, out);
+    Some(FanoutNode {
+        prompt: prompt?,
+        agents,
+        inputs,
+        synthesize,
+        synthesis,
+        max_turns_per_agent: max_turns,
+        max_budget_usd,
+        cwd,
+        agent_timeout_ms,
+    })
+}
+
+/// The agents of a fan-out or a template, with distinct names.
+pub(crate) fn fanout_agents(items: Vec<(String, &Value)>, out: &mut Vec<Problem>) -> Vec<FanoutAgent> {
+    let mut names = BTreeSet::new();
+    let mut agents = Vec::new();
+    for (path, value) in items {
+        let Some(mut f) = Fields::of(value, path, out) else { continue };
+        let name = f.required("name", out);
+        let bad = |n: &String| n.len() > 64 || !n.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+        if name.as_ref().is_some_and(bad) {
+            f.problem("name", "use 1 to 64 letters, digits, '.', '_' or '-'", out);
+        }
+        if let Some(name) = &name
+            && !names.insert(name.clone())
+        {
+            f.problem("name", format!("'{}' is used twice", shown(name)), out);
+        }
+        let mut who = choice(&mut f, ["engine", "model", "permissionMode"], out);
+        who.effort = f.word("effort", EFFORTS, out).map(str::to_owned);
+        let persona = f.string("persona", out);
+        let prompt = f.string("prompt", out).filter(|p| !p.trim().is_empty());
+        f.later("acpAgent", &[], out);
+        f.later("baseUrl", &[], out);
+        f.later("sandboxMode", &[], out);
+        no_custom_engine(&mut f, out);
+        f.finish(out);
+        if let Some(name) = name {
+            agents.push(FanoutAgent { name, choice: who, persona, prompt });
+        }
+    }
+    agents
+}
+
+fn verifier(f: &mut Fields<'_>, out: &mut Vec<Problem>, warnings: &mut Vec<Problem>) -> Option<VerifierNode> {
+    let contract = match f.raw("contract") {
+        None => {
+            f.problem("contract", "missing; give a contract, or \"run\" for the run's own", out);
+            None
+        }
+        Some(Value::String(word)) if word == "run" => Some(ContractSource::Run),
+        Some(Value::String(word)) => {
+            f.problem("contract", format!("unknown word '{}'; use \"run\" or a contract", shown(word)), out);
+            None
+        }
+        Some(value) => match contract::normalise(value, &f.at("contract")) {
+            Ok((contract, dropped)) => {
+                warnings.extend(dropped);
+                Some(ContractSource::Inline(contract))
+            }
+            Err(problems) => {
+                out.extend(problems);
+                None
+            }
+        },
+    };
+    let cwd = f.string("cwd", out);
+    let advisory = f.boolean("advisory", out).unwrap_or(false);
+    f.later("cleanroom", &[json!(false)], out);
+    let mut who = choice(f, ["engine", "model", "permissionMode"], out);
+    who.effort = f.word("effort", EFFORTS, out).map(str::to_owned);
+    Some(VerifierNode { contract: contract?, cwd, advisory, choice: who })
+}
+
+fn router(f: &mut Fields<'_>, out: &mut Vec<Problem>) -> Option<RouterNode> {
+    let mut routes = Vec::new();
+    match f.list("routes", out) {
+        None if f.raw("routes").is_none() => f.problem("routes", "missing; give a list of routes", out),
+        None => {}
+        Some(items) if items.len() > 1000 => f.problem("routes", "more than 1000 routes", out),
+        Some(items) => {
+            for (path, value) in items {
+                let Some(mut route) = Fields::of(value, path, out) else { continue };
+                let when = match route.raw("when") {
+                    Some(value) => condition(value, &route.at("when"), 0, out),
+                    None => {
+                        route.problem("when", "missing; give a condition, or \"always\"", out);
+                        None
+                    }
+                };
+                if route.raw("to").is_none() {
+                    route.problem("to", "missing; name a node", out);
+                }
+                let to = node_id(&mut route, "to", out);
+                route.finish(out);
+                routes.extend(when.zip(to).map(|(when, to)| Route { when, to }));
+            }
+        }
+    }
+    let default = node_id(f, "default", out);
+    Some(RouterNode { routes, default })
+}
+
+fn subflow(f: &mut Fields<'_>, out: &mut Vec<Problem>) -> Option<SubflowNode> {
+    let workflow = match f.raw("workflow") {
+        None => {
+            f.problem("workflow", "missing; give an inline spec or the id of an existing run", out);
+            return None;
+        }
+        Some(Value::String(id)) => match crate::model::RunId::parse(id) {
+            Ok(id) => SubflowSource::RunId(id.into()),
+            Err(e) => {
+                f.problem("workflow", e.to_string(), out);
+                return None;
+            }
+        },
+        Some(value @ Value::Object(_)) => SubflowSource::Inline(value.clone()),
+        Some(other) => {
+            f.problem("workflow", format!("expected a spec or a run id, found {}", type_of(other)), out);
+            return None;
+        }
+    };
+    Some(SubflowNode { workflow })
+}

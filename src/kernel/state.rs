@@ -1,0 +1,241 @@
+//! Folding a run's log over its spec: the record, and nothing but the record.
+//!
+//! Pure: no clock, no I/O, no async. Every part of the record comes from an event here.
+
+use serde_json::Value;
+
+use crate::model::{
+    Event, NodeKind, NodeRecord, NodeState, RunId, RunRecord, RunState, Time, WorkflowSpec,
+    run::{RECORD_VERSION, Spend, Verdict},
+    spec::{ContractSource, Node},
+};
+
+/// The record before the first event.
+pub fn empty(run_id: &RunId, spec: &WorkflowSpec) -> RunRecord {
+    RunRecord {
+        v: RECORD_VERSION,
+        seq: 0,
+        run_id: run_id.clone(),
+        workflow: spec.name.clone(),
+        state: RunState::Pending,
+        outcome: None,
+        outcome_reason: None,
+        error: None,
+        created_at: Time::from_millis(0),
+        updated_at: Time::from_millis(0),
+        ended_at: None,
+        cwd: spec.cwd.clone(),
+        work_dir: spec.cwd.clone(),
+        baseline: None,
+        workspace_branch: None,
+        workspace_path: None,
+        auto_resume: false,
+        parent: None,
+        current_node: None,
+        nodes: spec.nodes.iter().map(node_record).collect(),
+        verdicts: std::collections::BTreeMap::new(),
+        side_effect_seq: 0,
+        spend: Spend::default(),
+        steers: Vec::new(),
+        gate: None,
+        waiting_for: None,
+        consensus_votes: Vec::new(),
+        red_fingerprint: None,
+        red_repeats: 0,
+        unkillable: None,
+        idempotency_key: None,
+    }
+}
+
+fn node_record(node: &Node) -> NodeRecord {
+    NodeRecord { id: node.id.to_string(), kind: node.kind.name().to_owned(), ..NodeRecord::default() }
+}
+
+/// Folds one committed batch in.
+pub fn apply_batch(record: &mut RunRecord, spec: &WorkflowSpec, seq: u64, at: Time, events: &[Event]) {
+    for event in events {
+        apply(record, spec, at, event);
+    }
+    record.seq = seq;
+    record.updated_at = at;
+}
+
+/// Folds stored batches in; an event of a kind this version does not know is passed over.
+pub fn apply_stored(record: &mut RunRecord, spec: &WorkflowSpec, lines: &[crate::store::Line]) {
+    for line in lines {
+        let events: Vec<Event> = line.events.iter().filter_map(parse).collect();
+        apply_batch(record, spec, line.seq, line.ts, &events);
+    }
+}
+
+/// One stored event; `None` when it is of a kind this version does not know.
+pub fn parse(value: &Value) -> Option<Event> {
+    serde::Deserialize::deserialize(value).ok()
+}
+
+fn apply(record: &mut RunRecord, spec: &WorkflowSpec, at: Time, event: &Event) {
+    match event {
+        Event::RunCreated {
+            workflow,
+            cwd,
+            at: created,
+            baseline,
+            auto_resume,
+            parent,
+            workspace_branch,
+            workspace_path,
+            work_dir,
+            idempotency_key,
+        } => {
+            record.workflow.clone_from(workflow);
+            record.cwd.clone_from(cwd);
+            record.work_dir = work_dir.clone().unwrap_or_else(|| cwd.clone());
+            record.created_at = *created;
+            record.baseline.clone_from(baseline);
+            record.auto_resume = *auto_resume;
+            record.parent.clone_from(parent);
+            record.workspace_branch.clone_from(workspace_branch);
+            record.workspace_path.clone_from(workspace_path);
+            record.idempotency_key.clone_from(idempotency_key);
+        }
+        Event::Fence { .. } | Event::Log { .. } => {}
+        Event::RunState { state, outcome, reason, error } => {
+            record.state = *state;
+            if state.is_terminal() {
+                record.outcome = *outcome;
+                record.outcome_reason.clone_from(reason);
+                record.error.clone_from(error);
+                record.ended_at = Some(at);
+                record.gate = None;
+                record.waiting_for = None;
+            }
+        }
+        Event::NodeState { node, state, visit, attempt, failures, error, approved, comment } => {
+            let kind = spec.node(node.as_str()).map(|(_, n)| &n.kind);
+            let Some(entry) = record.nodes.iter_mut().find(|n| n.id == node.as_str()) else { return };
+            let entered = *visit > entry.visits;
+            let was_running = entry.state == NodeState::Running;
+            entry.state = *state;
+            entry.visits = *visit;
+            entry.attempts = *attempt;
+            entry.failures = *failures;
+            entry.error.clone_from(error);
+            entry.retry_at = None;
+            if entered {
+                entry.started_at = Some(at);
+                entry.ended_at = None;
+                // Conversations that several nodes share outlive a visit; everything else belongs to one.
+                if let Some(data) = entry.data.as_mut().and_then(Value::as_object_mut) {
+                    data.retain(|key, _| key.starts_with("session:"));
+                }
+                entry.approved = None;
+                entry.comment = None;
+                entry.child_run_id = None;
+            }
+            if approved.is_some() {
+                entry.approved = *approved;
+                entry.comment.clone_from(comment);
+            }
+            match state {
+                NodeState::Running => {
+                    record.current_node = Some(node.clone());
+                    // A green word given by an earlier visit must not outlive a visit that never gave its own.
+                    if entered && record.verdicts.get(node.as_str()).is_some_and(|v| v.passed) {
+                        record.verdicts.remove(node.as_str());
+                    }
+                }
+                NodeState::Succeeded | NodeState::Failed | NodeState::Cancelled | NodeState::Skipped => {
+                    entry.ended_at = Some(at);
+                    record.waiting_for = None;
+                    if was_running && kind.is_some_and(NodeKind::has_side_effects) {
+                        record.side_effect_seq += 1;
+                        if let Some(verdict) = record.verdicts.get_mut(node.as_str()) {
+                            // A subflow's own verdict was taken after its side effects.
+                            verdict.side_effect_seq = verdict.side_effect_seq.max(record.side_effect_seq);
+                        }
+                    }
+                }
+                NodeState::AwaitingHuman => record.current_node = Some(node.clone()),
+                NodeState::Pending => {}
+            }
+        }
+        Event::NodeOutput { node, output } => {
+            if let Some(entry) = record.node_mut(node.as_str()) {
+                entry.output = Some(output.clone());
+            }
+        }
+        Event::NodeData { node, key, data } => {
+            if let Some(entry) = record.node_mut(node.as_str()) {
+                let map = entry.data.get_or_insert_with(|| Value::Object(serde_json::Map::new()));
+                if let Some(map) = map.as_object_mut() {
+                    map.insert(key.clone(), data.clone());
+                }
+            }
+        }
+        Event::Verdict { verdict, fingerprint } => apply_verdict(record, verdict, fingerprint.as_deref()),
+        Event::Evidence { node, evidence_id } => {
+            if let Some(entry) = record.node_mut(node.as_str()) {
+                entry.evidence_id = Some(evidence_id.clone());
+            }
+        }
+        Event::Vote { vote } => record.consensus_votes.push(vote.clone()),
+        Event::Cost { node, spend } => {
+            record.spend.cost_usd += spend.cost_usd;
+            record.spend.turns += spend.turns;
+            record.spend.tokens_in += spend.tokens_in;
+            record.spend.tokens_out += spend.tokens_out;
+            record.spend.estimated |= spend.estimated;
+            if let Some(entry) = record.node_mut(node.as_str()) {
+                entry.cost_usd += spend.cost_usd;
+            }
+        }
+        Event::Steer { steer } => record.steers.push(steer.clone()),
+        Event::SteerApplied { node, ids } => {
+            for steer in record.steers.iter_mut().filter(|s| ids.contains(&s.id)) {
+                if !steer.applied.contains(node) {
+                    steer.applied.push(node.clone());
+                }
+            }
+        }
+        Event::Gate { gate } => record.gate.clone_from(gate),
+        Event::RetryScheduled { node, retry_at, .. } => {
+            if let Some(entry) = record.node_mut(node.as_str()) {
+                entry.retry_at = Some(*retry_at);
+            }
+        }
+        Event::Wait { waiting } => record.waiting_for.clone_from(waiting),
+        Event::Child { node, child_run_id } => {
+            if let Some(entry) = record.node_mut(node.as_str()) {
+                entry.child_run_id = Some(child_run_id.clone());
+            }
+        }
+        Event::Snapshot { node, snapshot_ref } => {
+            if let Some(entry) = record.node_mut(node.as_str()) {
+                entry.snapshot_ref = Some(snapshot_ref.clone());
+            }
+        }
+        Event::Unkillable { detail } => record.unkillable = Some(detail.clone()),
+    }
+}
+
+fn apply_verdict(record: &mut RunRecord, verdict: &Verdict, fingerprint: Option<&str>) {
+    if !verdict.advisory {
+        match (verdict.passed, fingerprint) {
+            (false, Some(print)) if record.red_fingerprint.as_deref() == Some(print) => record.red_repeats += 1,
+            (false, print) => {
+                record.red_fingerprint = print.map(str::to_owned);
+                record.red_repeats = 1;
+            }
+            (true, _) => {
+                record.red_fingerprint = None;
+                record.red_repeats = 0;
+            }
+        }
+    }
+    record.verdicts.insert(verdict.node.to_string(), verdict.clone());
+}
+
+/// Whether the verifier judges the run-level contract.
+pub fn is_run_verifier(node: &Node) -> bool {
+    matches!(&node.kind, NodeKind::Verifier(v) if v.contract == ContractSource::Run)
+}

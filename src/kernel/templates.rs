@@ -1,0 +1,172 @@
+//! Specs built from a task: plain specs, no privileged path.
+
+use serde_json::{Map, Value, json};
+
+use super::spec::{Fields, NOT_YET, fanout_agents};
+use crate::model::Problem;
+
+/// Templates of this version.
+pub const TEMPLATES: &[&str] = &["solve", "fanout"];
+/// Templates of later versions.
+pub const LATER: &[&str] = &["council", "goal"];
+/// Repairs of `solve` where nothing else is said.
+const REPAIRS_DEFAULT: u64 = 3;
+/// Most repairs.
+const REPAIRS_MAX: u64 = 20;
+
+const TRIAGE: &str = include_str!("../../prompts/triage.md");
+const IMPLEMENT: &str = include_str!("../../prompts/implement.md");
+const REVIEW: &str = include_str!("../../prompts/review.md");
+
+/// Builds the spec of a template. `contract` tells whether the run has one.
+pub(super) fn build(name: &str, task: &str, args: &Value, contract: bool) -> Result<Value, Vec<Problem>> {
+    let mut out = Vec::new();
+    if task.trim().is_empty() {
+        out.push(Problem::new("task", "empty; say what is to be done"));
+    }
+    let spec = match name {
+        "solve" => solve(task, args, contract, &mut out),
+        "fanout" => fanout(task, args, &mut out),
+        later if LATER.contains(&later) => {
+            out.push(Problem::new("template", format!("{NOT_YET}: '{later}'; use one of {}", TEMPLATES.join(", "))));
+            None
+        }
+        _ => {
+            out.push(Problem::new("template", format!("unknown template; use one of {}", TEMPLATES.join(", "))));
+            None
+        }
+    };
+    match spec {
+        Some(spec) if out.is_empty() => Ok(spec),
+        _ => Err(out),
+    }
+}
+
+/// Arguments as an object; nothing at all is an empty one.
+fn arguments<'v>(args: &'v Value, empty: &'v Value, out: &mut Vec<Problem>) -> Option<Fields<'v>> {
+    Fields::of(if args.is_null() { empty } else { args }, "", out)
+}
+
+/// `agents` or `reviewers` as the node will hold them.
+fn members(f: &mut Fields<'_>, key: &'static str, out: &mut Vec<Problem>) -> Option<Value> {
+    let items = f.list(key, out)?;
+    let count = items.len();
+    let raw: Vec<Value> = items.iter().map(|(_, v)| (*v).clone()).collect();
+    fanout_agents(items, out);
+    (count > 0).then_some(Value::Array(raw))
+}
+
+/// Arguments every template takes into the spec as they are.
+fn common(f: &mut Fields<'_>, spec: &mut Map<String, Value>) {
+    for key in ["budget", "workspace"] {
+        if let Some(value) = f.raw(key) {
+            spec.insert(key.to_owned(), value.clone());
+        }
+    }
+}
+
+fn solve(task: &str, args: &Value, contract: bool, out: &mut Vec<Problem>) -> Option<Value> {
+    let empty = json!({});
+    let mut f = arguments(args, &empty, out)?;
+    let mut spec = Map::new();
+    common(&mut f, &mut spec);
+    let scouts = members(&mut f, "agents", out);
+    let reviewers = members(&mut f, "reviewers", out);
+    let gate = f.boolean("humanGate", out).unwrap_or(false);
+    let repairs = f.integer("maxRepairs", 0, REPAIRS_MAX, out).unwrap_or(REPAIRS_DEFAULT);
+    let mut implementer = Map::new();
+    if let Some(value) = f.raw("implementer") {
+        let mut who = Fields::of(value, "implementer", out)?;
+        for key in ["engine", "model", "effort", "permissionMode"] {
+            if let Some(value) = who.raw(key) {
+                implementer.insert(key.to_owned(), value.clone());
+            }
+        }
+        who.finish(out);
+    }
+    f.later("acpAgent", &[], out);
+    f.finish(out);
+
+    let scouts = scouts.unwrap_or_else(|| {
+        let mut one = implementer.clone();
+        one.insert("name".to_owned(), json!("scout"));
+        json!([one])
+    });
+    let several = |list: &Value| list.as_array().is_some_and(|l| l.len() >= 2);
+    let mut nodes = vec![json!({
+        "id": "triage", "kind": "fanout", "prompt": framed(TRIAGE, task),
+        "synthesize": several(&scouts), "agents": scouts,
+    })];
+    if gate {
+        nodes.push(json!({
+            "id": "approve", "kind": "human_gate",
+            "prompt": format!("Triage has reported. May an agent now change the project to do this task?\n\n{task}"),
+        }));
+    }
+    let mut implement = json!({
+        "id": "implement", "kind": "agent", "prompt": framed(IMPLEMENT, task),
+        "inputs": if reviewers.is_some() { json!(["triage", "review"]) } else { json!(["triage"]) },
+        "onFailure": "continue",
+    });
+    if let Some(map) = implement.as_object_mut() {
+        map.extend(implementer);
+    }
+    nodes.push(implement);
+    if let Some(reviewers) = reviewers {
+        nodes.push(json!({
+            "id": "review", "kind": "fanout", "prompt": framed(REVIEW, task), "inputs": ["implement"],
+            "synthesize": several(&reviewers), "agents": reviewers, "onFailure": "continue",
+        }));
+    }
+    if contract {
+        nodes.push(json!({ "id": "verify", "kind": "verifier", "contract": "run", "onFailure": "continue" }));
+        nodes.push(json!({
+            "id": "repair-gate", "kind": "router",
+            "routes": [{
+                "when": { "type": "and", "all": [
+                    { "type": "node_failed", "node": "verify" },
+                    { "type": "visits_lt", "node": "implement", "n": repairs + 1 },
+                ]},
+                "to": "implement",
+            }],
+        }));
+    }
+    spec.insert("name".to_owned(), json!("solve"));
+    spec.insert("maxNodeVisits".to_owned(), json!(repairs + 3));
+    spec.insert("nodes".to_owned(), Value::Array(nodes));
+    Some(Value::Object(spec))
+}
+
+fn fanout(task: &str, args: &Value, out: &mut Vec<Problem>) -> Option<Value> {
+    let empty = json!({});
+    let mut f = arguments(args, &empty, out)?;
+    let mut spec = Map::new();
+    common(&mut f, &mut spec);
+    let agents = members(&mut f, "agents", out).unwrap_or_else(|| json!([{ "name": "agent" }]));
+    let mut node = json!({ "id": "fanout", "kind": "fanout", "prompt": task, "agents": agents });
+    if let Some(map) = node.as_object_mut() {
+        for key in [
+            "synthesize",
+            "synthesisEngine",
+            "synthesisModel",
+            "maxTurnsPerAgent",
+            "maxBudgetUsd",
+            "agentTimeoutMs",
+            "select",
+            "isolation",
+        ] {
+            if let Some(value) = f.raw(key) {
+                map.insert(key.to_owned(), value.clone());
+            }
+        }
+    }
+    f.finish(out);
+    spec.insert("name".to_owned(), json!("fanout"));
+    spec.insert("nodes".to_owned(), json!([node]));
+    Some(Value::Object(spec))
+}
+
+/// A role's charter before the task.
+fn framed(charter: &str, task: &str) -> String {
+    format!("{}\n\n## Task\n\n{}", charter.trim_end(), task.trim())
+}

@@ -1,0 +1,332 @@
+//! Everything that is checked before anything is written: shape, directories, engines, runs, reachability.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
+
+use serde_json::Value;
+
+use super::{
+    Error, Inner, Source, StartRequest,
+    spec::{self, NOT_YET, Origin, SUBFLOW_DEPTH_MAX},
+    templates,
+    view::{Forecast, Validation},
+};
+use crate::{
+    config::paths::check_dir,
+    model::{
+        CheckSpec, Code, Contract, NodeKind, Problem, RunId, WorkflowSpec,
+        spec::{ContractSource, EngineChoice, SubflowSource, VERIFY_NODE},
+    },
+};
+
+/// A request that passed.
+#[derive(Debug)]
+pub(super) struct Valid {
+    /// Normalised, with a resolved directory.
+    pub(super) spec: WorkflowSpec,
+    /// What was dropped or looks odd.
+    pub(super) warnings: Vec<Problem>,
+}
+
+/// Checks a request. Blocking: it looks at directories and stored runs.
+pub(super) fn request(kernel: &Inner, request: &StartRequest) -> Result<Valid, Vec<Problem>> {
+    let mut errors = Vec::new();
+    let document = match &request.source {
+        Source::Spec(value) => value.clone(),
+        Source::Template { name, task, args } => {
+            match templates::build(name, task, args, request.contract.as_ref().is_some_and(|c| !c.is_null())) {
+                Ok(value) => value,
+                Err(problems) => {
+                    errors = problems;
+                    Value::Null
+                }
+            }
+        }
+    };
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let cwd = request.cwd.as_ref().map(|p| p.to_string_lossy().into_owned());
+    let contract = request.contract.as_ref().filter(|c| !c.is_null());
+    let read = spec::read(&document, "", Origin::Caller, cwd.as_deref(), contract);
+    let mut errors = read.errors;
+    let mut warnings = read.warnings;
+    if let Some(id) = &request.run_id
+        && let Err(e) = RunId::parse(id)
+    {
+        errors.push(Problem::new("runId", e.to_string()));
+    }
+    let Some(mut spec) = read.spec else { return Err(errors) };
+    match check_dir(kernel.services.fs.as_ref(), &kernel.services.config, Path::new(&spec.cwd)) {
+        Ok(dir) => spec.cwd = dir.to_string_lossy().into_owned(),
+        Err((code, why)) => errors.push(Problem::new("cwd", format!("{why} ({code})"))),
+    }
+    if errors.is_empty() {
+        let own = request.run_id.as_deref();
+        let mut seen = BTreeSet::new();
+        references(kernel, &spec, "", own, 1, &mut seen, &mut errors, &mut warnings);
+    }
+    if errors.is_empty() { Ok(Valid { spec, warnings }) } else { Err(errors) }
+}
+
+/// The error of a refused start: its code says whether a later version would take it.
+pub(super) fn refusal(problems: &[Problem]) -> Error {
+    let later =
+        problems.iter().any(|p| p.message.contains(NOT_YET) || p.message.contains("not available in this version"));
+    let path = problems.iter().find(|p| p.path == "cwd").filter(|_| problems.len() == 1);
+    let code = if later {
+        Code::NotAvailableYet
+    } else if let Some(problem) = path {
+        [Code::PathNotFound, Code::PathNotDirectory, Code::PathRefused]
+            .into_iter()
+            .find(|code| problem.message.ends_with(&format!("({code})")))
+            .unwrap_or(Code::SpecInvalid)
+    } else {
+        Code::SpecInvalid
+    };
+    Error::problems(code, "the workflow is not valid", problems)
+}
+
+/// Checks what a spec refers to, subflows included.
+#[expect(clippy::too_many_arguments, reason = "one recursive walk that carries its findings")]
+fn references(
+    kernel: &Inner,
+    spec: &WorkflowSpec,
+    base: &str,
+    own: Option<&str>,
+    depth: u32,
+    seen: &mut BTreeSet<String>,
+    errors: &mut Vec<Problem>,
+    warnings: &mut Vec<Problem>,
+) {
+    let root = PathBuf::from(&spec.cwd);
+    let contract_path = join(base, "contract");
+    if let Some(contract) = &spec.contract {
+        contract_dirs(kernel, contract, &root, &contract_path, errors);
+    }
+    for (index, node) in spec.nodes.iter().enumerate() {
+        let at = join(base, &format!("nodes[{index}]"));
+        match &node.kind {
+            NodeKind::Agent(agent) => {
+                directory(kernel, &root, agent.cwd.as_deref(), &at, errors);
+                engine(kernel, &agent.choice, &join(&at, "engine"), errors);
+            }
+            NodeKind::Fanout(fanout) => {
+                directory(kernel, &root, fanout.cwd.as_deref(), &at, errors);
+                for (i, agent) in fanout.agents.iter().enumerate() {
+                    engine(kernel, &agent.choice, &format!("{at}.agents[{i}].engine"), errors);
+                }
+                if fanout.synthesize {
+                    engine(kernel, &fanout.synthesis, &join(&at, "synthesisEngine"), errors);
+                }
+            }
+            NodeKind::Verifier(verifier) => {
+                let dir = directory(kernel, &root, verifier.cwd.as_deref(), &at, errors);
+                let contract = match &verifier.contract {
+                    ContractSource::Inline(contract) => {
+                        contract_dirs(kernel, contract, &dir, &join(&at, "contract"), errors);
+                        Some(contract)
+                    }
+                    ContractSource::Run => spec.contract.as_ref(),
+                };
+                if contract.is_none() {
+                    warnings.push(Problem::new(at.clone(), "checks nothing: the run has no contract"));
+                }
+                if contract.is_some_and(|c| c.fix_on_failure_rounds > 0) {
+                    engine(kernel, &verifier.choice, &join(&at, "engine"), errors);
+                }
+            }
+            NodeKind::Subflow(subflow) => {
+                let path = join(&at, "workflow");
+                if depth >= SUBFLOW_DEPTH_MAX {
+                    errors.push(Problem::new(path, format!("subflows are nested more than {SUBFLOW_DEPTH_MAX} deep")));
+                    continue;
+                }
+                match &subflow.workflow {
+                    SubflowSource::Inline(value) => {
+                        let read =
+                            spec::read(value, &path, Origin::Caller, inline_cwd(value, &spec.cwd).as_deref(), None);
+                        errors.extend(read.errors);
+                        warnings.extend(read.warnings);
+                        if let Some(child) = read.spec {
+                            references(kernel, &child, &path, own, depth + 1, seen, errors, warnings);
+                        }
+                    }
+                    SubflowSource::RunId(id) => stored(kernel, id, &path, own, depth, seen, errors, warnings),
+                }
+            }
+            NodeKind::HumanGate(_) | NodeKind::Router(_) => {}
+        }
+    }
+    for id in unreachable(spec) {
+        if id != VERIFY_NODE {
+            warnings.push(Problem::new(join(base, "nodes"), format!("nothing leads to node '{id}'")));
+        }
+    }
+}
+
+/// The directory of an inline child: its own, else its parent's.
+pub(super) fn inline_cwd(value: &Value, parent: &str) -> Option<String> {
+    match value.get("cwd").and_then(Value::as_str) {
+        Some(own) => Some(Path::new(parent).join(own).to_string_lossy().into_owned()),
+        None => Some(parent.to_owned()),
+    }
+}
+
+/// Follows a subflow that names an existing run.
+#[expect(clippy::too_many_arguments, reason = "one recursive walk that carries its findings")]
+fn stored(
+    kernel: &Inner,
+    id: &str,
+    path: &str,
+    own: Option<&str>,
+    depth: u32,
+    seen: &mut BTreeSet<String>,
+    errors: &mut Vec<Problem>,
+    warnings: &mut Vec<Problem>,
+) {
+    if own == Some(id) {
+        errors.push(Problem::new(path, format!("the run '{id}' would contain itself")));
+        return;
+    }
+    if !seen.insert(id.to_owned()) {
+        return;
+    }
+    let Ok(run) = RunId::parse(id) else { return };
+    match kernel.store.load(&run) {
+        Ok(loaded) => {
+            let read = spec::read(&loaded.spec, "", Origin::Stored, None, None);
+            if let Some(child) = read.spec {
+                let before = errors.len();
+                references(kernel, &child, "", own, depth + 1, seen, errors, warnings);
+                // What is wrong inside a stored spec is told at the reference, where the caller can act.
+                for problem in errors.iter_mut().skip(before) {
+                    problem.message = format!("in run '{id}' at {}: {}", problem.path, problem.message);
+                    path.clone_into(&mut problem.path);
+                }
+            }
+        }
+        Err(e) => errors.push(Problem::new(path, e.to_string())),
+    }
+}
+
+fn join(base: &str, key: &str) -> String {
+    if base.is_empty() { key.to_owned() } else { format!("{base}.{key}") }
+}
+
+/// A node's own directory, which must exist below the rule; the run's where it has none.
+fn directory(kernel: &Inner, root: &Path, own: Option<&str>, at: &str, errors: &mut Vec<Problem>) -> PathBuf {
+    let Some(own) = own else { return root.to_path_buf() };
+    let dir = root.join(own);
+    match check_dir(kernel.services.fs.as_ref(), &kernel.services.config, &dir) {
+        Ok(_) => {}
+        Err((code, why)) => errors.push(Problem::new(join(at, "cwd"), format!("{why} ({code})"))),
+    }
+    dir
+}
+
+/// Directories of command checks, which must exist at start.
+fn contract_dirs(kernel: &Inner, contract: &Contract, root: &Path, at: &str, errors: &mut Vec<Problem>) {
+    for (i, check) in contract.checks.iter().enumerate() {
+        if let CheckSpec::Command { cwd: Some(cwd), .. } = &check.spec
+            && let Err((code, why)) = check_dir(kernel.services.fs.as_ref(), &kernel.services.config, &root.join(cwd))
+        {
+            errors.push(Problem::new(format!("{at}.checks[{i}].cwd"), format!("{why} ({code})")));
+        }
+    }
+}
+
+/// Whether somebody answers to a choice.
+fn engine(kernel: &Inner, choice: &EngineChoice, at: &str, errors: &mut Vec<Problem>) {
+    match kernel.services.registry.resolve(choice) {
+        Ok(engine) => errors.extend(engine.check(choice).into_iter().map(|why| Problem::new(at, why))),
+        Err(e) => errors.push(Problem::new(at, e.to_string())),
+    }
+}
+
+/// Nodes that control can never reach.
+fn unreachable(spec: &WorkflowSpec) -> Vec<String> {
+    let mut reached = BTreeSet::new();
+    let mut open = vec![0];
+    while let Some(index) = open.pop() {
+        let Some(node) = spec.nodes.get(index) else { continue };
+        if !reached.insert(index) {
+            continue;
+        }
+        let position = |id: &crate::model::NodeId| spec.node(id.as_str()).map(|(i, _)| i);
+        match &node.kind {
+            NodeKind::Router(router) => {
+                open.extend(router.routes.iter().filter_map(|r| position(&r.to)));
+                open.push(router.default.as_ref().and_then(position).unwrap_or(index + 1));
+            }
+            NodeKind::Agent(_)
+            | NodeKind::Fanout(_)
+            | NodeKind::Verifier(_)
+            | NodeKind::HumanGate(_)
+            | NodeKind::Subflow(_) => open.push(node.next.as_ref().and_then(position).unwrap_or(index + 1)),
+        }
+    }
+    let all = spec.nodes.iter().enumerate();
+    all.filter(|(i, _)| !reached.contains(i)).map(|(_, n)| n.id.to_string()).collect()
+}
+
+/// The most a spec can use.
+fn forecast(spec: &WorkflowSpec) -> Forecast {
+    let looped = spec.nodes.iter().any(|n| matches!(n.kind, NodeKind::Router(_)));
+    let passes = if looped { u64::from(spec.max_node_visits) } else { 1 };
+    let mut turns: u64 = 0;
+    let mut width: u64 = 1;
+    let mut wall: u64 = 0;
+    let mut bounded = true;
+    for node in &spec.nodes {
+        let attempts = u64::from(node.retry.max) + 1;
+        let limit = node.timeout_ms.unwrap_or(1_800_000);
+        let (each, ms) = match &node.kind {
+            NodeKind::Agent(_) => (1, limit),
+            NodeKind::Fanout(f) => {
+                width = width.max(f.agents.len() as u64);
+                (f.agents.len() as u64 + u64::from(f.synthesize), limit.saturating_mul(f.agents.len() as u64))
+            }
+            NodeKind::Verifier(v) => {
+                let contract = match &v.contract {
+                    ContractSource::Inline(c) => Some(c),
+                    ContractSource::Run => spec.contract.as_ref(),
+                };
+                let rounds = contract.map_or(0, |c| u64::from(c.fix_on_failure_rounds));
+                (rounds, contract.map_or(0, Contract::worst_case_ms).saturating_mul(rounds + 1).max(limit))
+            }
+            // A person takes as long as a person takes, and a child has its own forecast.
+            NodeKind::HumanGate(_) | NodeKind::Subflow(_) => {
+                bounded = false;
+                (0, 0)
+            }
+            NodeKind::Router(_) => (0, 0),
+        };
+        turns = turns.saturating_add(each.saturating_mul(attempts).saturating_mul(passes));
+        wall = wall.saturating_add(ms.saturating_mul(attempts).saturating_mul(passes));
+    }
+    let budget = &spec.budget;
+    Forecast {
+        max_agent_turns: budget.max_agent_turns.map_or(turns, |max| max.min(turns)),
+        fanout_width: width,
+        repair_passes: passes.saturating_sub(1),
+        max_wall_ms: if bounded { Some(budget.max_wall_ms.map_or(wall, |m| m.min(wall))) } else { budget.max_wall_ms },
+        max_cost_usd: budget.max_cost_usd,
+    }
+}
+
+/// The answer of a validation.
+pub(super) fn answer(kernel: &Inner, start: &StartRequest) -> Validation {
+    match request(kernel, start) {
+        Ok(valid) => Validation {
+            ok: true,
+            errors: Vec::new(),
+            forecast: Some(forecast(&valid.spec)),
+            spec: Some(spec::write(&valid.spec)),
+            warnings: valid.warnings,
+        },
+        Err(errors) => Validation { ok: false, errors, warnings: Vec::new(), spec: None, forecast: None },
+    }
+}

@@ -1,0 +1,148 @@
+//! What the verifiers' words add up to. Pure.
+
+use crate::model::{NodeId, RunOutcome, RunRecord, RunState, WorkflowSpec, run::Verdict};
+
+/// Why a run without a contract is unverified.
+pub const NO_CONTRACT: &str = "no acceptance contract";
+
+/// The verdict in force: red when any counting verifier's latest word is red, green when all are green.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InForce<'r> {
+    /// Nothing has judged.
+    None,
+    /// At least one is red; these are.
+    Red(Vec<&'r Verdict>),
+    /// All are green.
+    Green(Vec<&'r Verdict>),
+}
+
+/// The verdict in force of a record.
+pub fn in_force(record: &RunRecord) -> InForce<'_> {
+    let counting: Vec<&Verdict> = record.verdicts.values().filter(|v| !v.advisory).collect();
+    let red: Vec<&Verdict> = counting.iter().copied().filter(|v| !v.passed).collect();
+    match (counting.is_empty(), red.is_empty()) {
+        (true, _) => InForce::None,
+        (false, false) => InForce::Red(red),
+        (false, true) => InForce::Green(counting),
+    }
+}
+
+/// The one verdict to show: a red one, else the run contract's, else the newest.
+pub fn shown(record: &RunRecord) -> Option<&Verdict> {
+    match in_force(record) {
+        InForce::None => None,
+        InForce::Red(list) => list.into_iter().max_by_key(|v| v.side_effect_seq),
+        InForce::Green(list) => list.into_iter().max_by_key(|v| (v.run_contract, v.side_effect_seq)),
+    }
+}
+
+/// How a run ends, as far as the record alone tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Conclusion {
+    /// Settled.
+    Ends(Ending),
+    /// Green, but something ran after these verdicts: settled by comparing digests.
+    Compare(Vec<Verdict>),
+}
+
+/// The final words about a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ending {
+    /// Terminal state.
+    pub state: RunState,
+    /// Outcome.
+    pub outcome: RunOutcome,
+    /// Why.
+    pub reason: String,
+    /// What went wrong.
+    pub error: Option<String>,
+}
+
+/// Concludes a run whose control flow reached the end.
+pub fn conclude(spec: &WorkflowSpec, record: &RunRecord) -> Conclusion {
+    let missing = spec.contract.is_some() && !record.verdicts.values().any(|v| v.run_contract);
+    match in_force(record) {
+        InForce::Red(list) => Conclusion::Ends(refuted(&list)),
+        InForce::None | InForce::Green(_) if missing => Conclusion::Ends(Ending {
+            state: RunState::Failed,
+            outcome: RunOutcome::Unverified,
+            reason: "the run's acceptance contract was never checked".to_owned(),
+            error: Some("control never reached a verifier of the run's contract".to_owned()),
+        }),
+        InForce::None => Conclusion::Ends(unverified(NO_CONTRACT)),
+        InForce::Green(list) => match &record.unkillable {
+            Some(left) => Conclusion::Ends(unverified(&format!("a process of the run could not be ended: {left}"))),
+            None => {
+                let stale: Vec<Verdict> =
+                    list.iter().filter(|v| v.side_effect_seq < record.side_effect_seq).map(|v| (*v).clone()).collect();
+                if stale.is_empty() { Conclusion::Ends(verified(&list)) } else { Conclusion::Compare(stale) }
+            }
+        },
+    }
+}
+
+/// The end of a green run whose older verdicts were compared: `moved` says which tree no longer is what was checked.
+pub fn after_compare(record: &RunRecord, moved: Option<String>) -> Ending {
+    match (moved, in_force(record)) {
+        (Some(why), _) => unverified(&why),
+        (None, InForce::Green(list)) => verified(&list),
+        (None, InForce::Red(list)) => refuted(&list),
+        (None, InForce::None) => unverified(NO_CONTRACT),
+    }
+}
+
+/// The end of a run that a failure, a bound or a stop cut short.
+pub fn cut_short(record: &RunRecord, error: String, reason: Option<String>) -> Ending {
+    match in_force(record) {
+        InForce::Red(list) => {
+            let mut ending = refuted(&list);
+            ending.reason = reason.unwrap_or(ending.reason);
+            ending.error = Some(error);
+            ending
+        }
+        InForce::None | InForce::Green(_) => Ending {
+            state: RunState::Failed,
+            outcome: RunOutcome::Unverified,
+            reason: reason.unwrap_or_else(|| error.clone()),
+            error: Some(error),
+        },
+    }
+}
+
+/// The end of a cancelled run: cancelling never verifies and never refutes.
+pub fn cancelled(reason: Option<&str>) -> Ending {
+    Ending {
+        state: RunState::Cancelled,
+        outcome: RunOutcome::Unverified,
+        reason: reason.map_or_else(|| "cancelled".to_owned(), |r| format!("cancelled: {r}")),
+        error: None,
+    }
+}
+
+fn names(list: &[&Verdict]) -> String {
+    let ids: Vec<&str> = list.iter().map(|v| v.node.as_str()).collect();
+    ids.join(", ")
+}
+
+fn refuted(list: &[&Verdict]) -> Ending {
+    let reason = format!("the acceptance contract failed at {}", names(list));
+    Ending { state: RunState::Failed, outcome: RunOutcome::Refuted, error: Some(reason.clone()), reason }
+}
+
+fn verified(list: &[&Verdict]) -> Ending {
+    Ending {
+        state: RunState::Completed,
+        outcome: RunOutcome::Verified,
+        reason: format!("every required check passed at {}", names(list)),
+        error: None,
+    }
+}
+
+fn unverified(reason: &str) -> Ending {
+    Ending { state: RunState::Completed, outcome: RunOutcome::Unverified, reason: reason.to_owned(), error: None }
+}
+
+/// Whether the node's own latest evidence is a pass.
+pub fn node_verified(record: &RunRecord, node: &NodeId) -> bool {
+    record.verdicts.get(node.as_str()).is_some_and(|v| v.passed)
+}

@@ -1,0 +1,247 @@
+//! One turn of one agent: slot, budget, clock, reports. Shared by every agent-like node.
+
+use std::{
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+
+use super::{NodeCtx, Report};
+use crate::{
+    engines::{ErrorClass, PooledSession, SessionSpec, Sink, TurnEvent, TurnOutcome},
+    model::{
+        Time,
+        run::{Spend, Waiting},
+        spec::EngineChoice,
+    },
+};
+
+/// Longest text of one progress line, in bytes.
+const LINE_MAX: usize = 500;
+
+/// Waits for a quota in a row before the failure is passed on.
+const QUOTA_WAITS_MAX: u64 = 5;
+/// Added to a stated reset, because clocks differ and everybody waits for the same second.
+const QUOTA_MARGIN_MS: i64 = 1500;
+
+/// A turn to be taken.
+#[derive(Debug)]
+pub struct Turn {
+    /// Name of the session.
+    pub session: String,
+    /// Shown in progress lines when several agents work at once.
+    pub who: Option<String>,
+    /// Who answers.
+    pub choice: EngineChoice,
+    /// Directory.
+    pub cwd: PathBuf,
+    /// What is said.
+    pub message: String,
+    /// Text added to the system prompt.
+    pub append_system_prompt: Option<String>,
+    /// Most model calls.
+    pub max_turns: Option<u32>,
+    /// Cap in US dollars.
+    pub max_budget_usd: Option<f64>,
+    /// Conversation to go on with.
+    pub resume: Option<String>,
+    /// Wall-clock limit, counted from the moment a slot is free.
+    pub limit: Duration,
+}
+
+/// How a turn ended.
+#[derive(Debug)]
+pub enum Ended {
+    /// The engine answered, well or not.
+    Answered(Box<TurnOutcome>),
+    /// It never began or was cut off by its limit.
+    Failed(String),
+    /// A bound of the run forbids it.
+    Exhausted(String),
+    /// Stopped from outside.
+    Stopped,
+}
+
+/// What is left of a turn.
+#[derive(Debug)]
+pub struct Done {
+    /// How it ended.
+    pub ended: Ended,
+    /// Processes that could not be ended.
+    pub unkillable: Vec<String>,
+}
+
+/// Takes the turn. When it returns, the agent's whole process tree has ended.
+///
+/// A quota parks the turn until it is over and burns no attempt; the waits are on the record, so that a
+/// restart goes on with the one that was under way.
+pub async fn take(ctx: &NodeCtx, turn: Turn) -> Done {
+    let key = format!("quota:{}", turn.session);
+    let kept = ctx.attempt.parts.get(&key).map(|(data, _)| data.clone()).unwrap_or_default();
+    let mut waits = kept.get("waits").and_then(Value::as_u64).unwrap_or(0);
+    let mut until = kept.get("until").and_then(|v| serde_json::from_value::<Time>(v.clone()).ok());
+    let mut unkillable = Vec::new();
+    loop {
+        if let Some(until) = until.take()
+            && !wait_until(ctx, until).await
+        {
+            return Done { ended: Ended::Stopped, unkillable };
+        }
+        let mut done = once(ctx, &turn).await;
+        unkillable.append(&mut done.unkillable);
+        let quota = match &done.ended {
+            Ended::Answered(outcome) => outcome.error.as_ref().filter(|e| e.class == ErrorClass::Quota).cloned(),
+            Ended::Failed(_) | Ended::Exhausted(_) | Ended::Stopped => None,
+        };
+        match quota {
+            Some(error) if waits < QUOTA_WAITS_MAX => {
+                let due = quota_due(ctx.now(), waits, error.retry_at);
+                waits += 1;
+                until = Some(due);
+                let data = json!({ "waits": waits, "until": due });
+                ctx.report.send(Report::Part { key: key.clone(), data, text: None }).await;
+            }
+            _ => return Done { ended: done.ended, unkillable },
+        }
+    }
+}
+
+/// When a turn is tried again: the stated time and a little more, or 1, 2, 4 ... 15 minutes.
+fn quota_due(now: Time, waits: u64, stated: Option<Time>) -> Time {
+    match stated {
+        Some(at) => at.max(now).plus_millis(QUOTA_MARGIN_MS),
+        None => now.plus_millis((60_000_i64 << waits.min(4)).min(900_000)),
+    }
+}
+
+/// Waits on the record until `until`; false when stopped meanwhile.
+async fn wait_until(ctx: &NodeCtx, until: Time) -> bool {
+    let detail = "the engine's quota is used up".to_owned();
+    let waiting = Waiting { kind: "quota".to_owned(), since: ctx.now(), until: Some(until), detail };
+    ctx.report.send(Report::Wait(Some(waiting))).await;
+    loop {
+        let left = u64::try_from(until.millis().saturating_sub(ctx.now().millis())).unwrap_or(0);
+        if left == 0 {
+            ctx.report.send(Report::Wait(None)).await;
+            return true;
+        }
+        tokio::select! {
+            () = ctx.cancel.cancelled() => return false,
+            // Looked at again and again, because the wall clock may be set meanwhile.
+            () = tokio::time::sleep(Duration::from_millis(left.min(1000))) => {}
+        }
+    }
+}
+
+/// One try of the turn.
+async fn once(ctx: &NodeCtx, turn: &Turn) -> Done {
+    let clean = |ended| Done { ended, unkillable: Vec::new() };
+    if let Err(reason) = ctx.budget.begin() {
+        return clean(Ended::Exhausted(reason));
+    }
+    let spec = SessionSpec {
+        name: turn.session.clone(),
+        choice: turn.choice.clone(),
+        cwd: turn.cwd.clone(),
+        append_system_prompt: turn.append_system_prompt.clone(),
+        max_turns: turn.max_turns,
+        max_budget_usd: turn.max_budget_usd,
+        resume: turn.resume.clone(),
+        run_env: ctx.attempt.run_env.clone(),
+    };
+    let mut session = match open(ctx, spec).await {
+        Ok(session) => session,
+        Err(failure) => {
+            ctx.budget.settle(&Spend::default());
+            return clean(if ctx.cancel.is_cancelled() { Ended::Stopped } else { Ended::Failed(failure) });
+        }
+    };
+    let cancel = ctx.cancel.child_token();
+    let (outcome, timed_out) = {
+        let mut call = std::pin::pin!(session.turn(&turn.message, sink(ctx, turn.who.clone()), cancel.clone()));
+        tokio::select! {
+            outcome = &mut call => (outcome, false),
+            () = tokio::time::sleep(turn.limit) => {
+                cancel.cancel();
+                // The adapter ends the tree before it returns, so nothing is left when the next attempt starts.
+                (call.await, true)
+            }
+        }
+    };
+    let unkillable = session.close().await;
+    let mut spend = outcome.spend.clone();
+    let quota = outcome.error.as_ref().is_some_and(|e| e.class == ErrorClass::Quota);
+    spend.turns = if quota { 0 } else { spend.turns.max(1) };
+    ctx.budget.settle(&spend);
+    ctx.report.send(Report::Cost(spend)).await;
+    let ended = if ctx.cancel.is_cancelled() {
+        Ended::Stopped
+    } else if timed_out {
+        Ended::Failed(format!("timeout: no answer within {} ms", turn.limit.as_millis()))
+    } else {
+        Ended::Answered(Box::new(outcome))
+    };
+    Done { ended, unkillable }
+}
+
+/// Opens a session, reporting the wait for a slot.
+async fn open(ctx: &NodeCtx, spec: SessionSpec) -> Result<PooledSession, String> {
+    let name = spec.name.clone();
+    let waited = AtomicBool::new(false);
+    let on_wait = |_| {
+        waited.store(true, Ordering::Relaxed);
+        let detail = "every agent session of this machine's limit is in use".to_owned();
+        let wait = Waiting { kind: "slot".to_owned(), since: ctx.now(), until: None, detail };
+        // The queue may be full; a missing line about waiting must not hold up the wait itself.
+        ctx.report.offer(Report::Wait(Some(wait)));
+    };
+    let opened = ctx.services.pool.open(spec, ctx.cancel.clone(), on_wait).await;
+    if waited.load(Ordering::Relaxed) {
+        ctx.report.send(Report::Wait(None)).await;
+    }
+    opened.map_err(|e| format!("session '{name}' did not start: {e}"))
+}
+
+/// Turns what happens during a turn into progress lines.
+fn sink(ctx: &NodeCtx, who: Option<String>) -> Sink {
+    let report = ctx.report.clone();
+    let redactor = ctx.services.redactor.clone();
+    std::sync::Arc::new(move |event| {
+        let (level, text) = match event {
+            TurnEvent::Text(text) => ("info", text),
+            TurnEvent::ToolCall { name, summary } => ("info", format!("{name}: {summary}")),
+            TurnEvent::ToolResult { is_error: true } => ("info", "a tool call failed".to_owned()),
+            TurnEvent::ToolResult { is_error: false } => return,
+            TurnEvent::Retry(text) | TurnEvent::Note(text) => ("warn", text),
+        };
+        let text = match &who {
+            Some(who) => format!("[{who}] {text}"),
+            None => text,
+        };
+        let text = redactor.text(&text);
+        let (line, cut) = super::prompt::cut(&text, LINE_MAX);
+        report.log(level, if cut { format!("{line}…") } else { line.to_owned() });
+    })
+}
+
+/// Ends that are not a plain answer, as a node status; `Ok` is the outcome to look at.
+pub fn answered(done: Done) -> Result<(TurnOutcome, Vec<String>), Box<super::NodeResult>> {
+    use super::{NodeResult, Status};
+    let status = match done.ended {
+        Ended::Answered(outcome) => return Ok((*outcome, done.unkillable)),
+        Ended::Failed(why) => Status::Failed(why),
+        Ended::Exhausted(why) => Status::Exhausted(why),
+        Ended::Stopped => Status::Stopped,
+    };
+    Err(Box::new(NodeResult { status, unkillable: done.unkillable, touched: true, ..NodeResult::default() }))
+}
+
+/// Why an outcome is no success, in one sentence.
+pub fn failure(outcome: &TurnOutcome) -> String {
+    match &outcome.error {
+        Some(error) => error.to_string(),
+        None => "the engine ended the turn without success".to_owned(),
+    }
+}

@@ -1,0 +1,59 @@
+//! How refusals look in the protocol and over HTTP. Nothing internal leaks: texts are the kernel's own sentences.
+
+use rmcp::ErrorData;
+use serde_json::{Value, json};
+
+use crate::{
+    kernel::Error,
+    model::Code,
+    tools::outcome::{error_object, error_text},
+};
+
+/// A failed resource, prompt or task request.
+pub fn protocol(error: &Error) -> ErrorData {
+    let data = Some(Value::Object(error_object(error)));
+    match error.code {
+        Code::RunNotFound | Code::NoEvidence => ErrorData::resource_not_found(error_text(error), data),
+        Code::InvalidArgument
+        | Code::SpecInvalid
+        | Code::ContractInvalid
+        | Code::PathNotFound
+        | Code::PathNotDirectory
+        | Code::PathRefused
+        | Code::NotAvailableYet
+        | Code::UnknownTool
+        | Code::RunExists
+        | Code::RunTerminal
+        | Code::RunOwned
+        | Code::RunLive
+        | Code::GateNotWaiting
+        | Code::NotExecutingHere
+        | Code::Busy
+        | Code::Superseded
+        | Code::CircuitOpen
+        | Code::BudgetExceeded
+        | Code::Unauthorized
+        | Code::ForbiddenHost
+        | Code::ForbiddenOrigin
+        | Code::PayloadTooLarge
+        | Code::Cancelled
+        | Code::NoServer => ErrorData::invalid_params(error_text(error), data),
+        Code::RunCorrupt | Code::StoreUnavailable | Code::EngineUnavailable | Code::Internal => {
+            ErrorData::internal_error(error_text(error), data)
+        }
+    }
+}
+
+/// A tool that is not offered.
+pub fn unknown_tool(name: &str) -> ErrorData {
+    let shown = crate::tools::args::shown(name);
+    ErrorData::invalid_params(
+        format!("there is no tool '{shown}'; call one that tools/list names"),
+        Some(json!({ "code": Code::UnknownTool.as_str() })),
+    )
+}
+
+/// Body of a refused HTTP request.
+pub fn body(code: &str, message: &str) -> Value {
+    json!({ "ok": false, "code": code, "error": message })
+}

@@ -1,0 +1,206 @@
+//! The workflow spec as callers write it, for its schema alone: the kernel reads and judges the JSON itself.
+#![expect(missing_docs, reason = "the doc comments that exist become the schema's descriptions")]
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::shapes::{AgentShape, BudgetShape, ContractShape, Effort, Free, WorkspaceShape};
+
+/// A workflow: nodes run in order unless a node or router says otherwise.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SpecShape {
+    /// Shown in lists.
+    #[schemars(length(min = 1))]
+    pub name: String,
+    /// 1 to 1000 nodes.
+    #[schemars(length(min = 1, max = 1000))]
+    pub nodes: Vec<NodeShape>,
+    /// Absolute directory; the start argument `cwd` overrides it.
+    pub cwd: Option<String>,
+    /// Run-level acceptance contract; appends a last verifier unless a node has `contract: "run"`.
+    pub contract: Option<ContractShape>,
+    /// Most times one node may be entered. Default 50.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub max_node_visits: Option<u32>,
+    /// Bounds over the whole run.
+    pub budget: Option<BudgetShape>,
+    /// Whose checkout it works in. Default inPlace.
+    pub workspace: Option<WorkspaceShape>,
+    /// Equal red verdicts in a row that end a loop; 0 never does. Default 3.
+    pub no_progress_limit: Option<u32>,
+}
+
+/// One step.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", rename_all_fields = "camelCase", deny_unknown_fields)]
+pub enum NodeShape {
+    /// One turn of one agent.
+    Agent {
+        #[schemars(regex(pattern = "^[A-Za-z0-9_-]{1,64}$"))]
+        id: String,
+        /// Successor instead of the following node.
+        next: Option<String>,
+        retry: Option<RetryShape>,
+        /// Wall-clock limit of one attempt in milliseconds.
+        #[schemars(range(min = 1))]
+        timeout_ms: Option<u64>,
+        on_failure: Option<OnFailureShape>,
+        /// What it is asked.
+        prompt: String,
+        /// Nodes whose outputs it is shown.
+        inputs: Option<Vec<String>>,
+        engine: Option<String>,
+        model: Option<String>,
+        effort: Option<Effort>,
+        /// Absolute, or relative to the run's directory.
+        cwd: Option<String>,
+        /// One conversation shared by every node with this name.
+        session_name: Option<String>,
+        /// Default bypassPermissions.
+        permission_mode: Option<String>,
+        append_system_prompt: Option<String>,
+    },
+    /// Several agents on one prompt.
+    Fanout {
+        #[schemars(regex(pattern = "^[A-Za-z0-9_-]{1,64}$"))]
+        id: String,
+        next: Option<String>,
+        retry: Option<RetryShape>,
+        #[schemars(range(min = 1))]
+        timeout_ms: Option<u64>,
+        on_failure: Option<OnFailureShape>,
+        /// The shared task.
+        prompt: String,
+        #[schemars(length(min = 1, max = 16))]
+        agents: Vec<AgentShape>,
+        inputs: Option<Vec<String>>,
+        /// Whether one more turn merges the answers.
+        synthesize: Option<bool>,
+        synthesis_engine: Option<String>,
+        synthesis_model: Option<String>,
+        synthesis_permission_mode: Option<String>,
+        max_turns_per_agent: Option<u32>,
+        /// Cap of each agent in US dollars.
+        max_budget_usd: Option<f64>,
+        cwd: Option<String>,
+        agent_timeout_ms: Option<u64>,
+    },
+    /// Runs an acceptance contract.
+    Verifier {
+        #[schemars(regex(pattern = "^[A-Za-z0-9_-]{1,64}$"))]
+        id: String,
+        next: Option<String>,
+        retry: Option<RetryShape>,
+        #[schemars(range(min = 1))]
+        timeout_ms: Option<u64>,
+        on_failure: Option<OnFailureShape>,
+        contract: ContractOrRun,
+        cwd: Option<String>,
+        /// Recorded only, never part of the verdict. Default false.
+        advisory: Option<bool>,
+        engine: Option<String>,
+        model: Option<String>,
+    },
+    /// Waits for a person's yes or no.
+    HumanGate {
+        #[schemars(regex(pattern = "^[A-Za-z0-9_-]{1,64}$"))]
+        id: String,
+        next: Option<String>,
+        retry: Option<RetryShape>,
+        #[schemars(range(min = 1))]
+        timeout_ms: Option<u64>,
+        on_failure: Option<OnFailureShape>,
+        /// What is asked.
+        prompt: String,
+    },
+    /// Jumps by closed conditions; the first match wins.
+    Router {
+        #[schemars(regex(pattern = "^[A-Za-z0-9_-]{1,64}$"))]
+        id: String,
+        routes: Vec<RouteShape>,
+        /// Where control goes when none matches; otherwise to the following node.
+        default: Option<String>,
+    },
+    /// Another workflow as a child run.
+    Subflow {
+        #[schemars(regex(pattern = "^[A-Za-z0-9_-]{1,64}$"))]
+        id: String,
+        next: Option<String>,
+        retry: Option<RetryShape>,
+        #[schemars(range(min = 1))]
+        timeout_ms: Option<u64>,
+        on_failure: Option<OnFailureShape>,
+        workflow: SpecOrRun,
+    },
+}
+
+/// Extra attempts; the wait before each is `backoffMs` times the attempt's number.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RetryShape {
+    /// Default 0.
+    #[schemars(range(min = 0, max = 100))]
+    pub max: Option<u32>,
+    /// Default 1000.
+    pub backoff_ms: Option<u64>,
+}
+
+/// What a failed node means for the run. Default fail.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnFailureShape {
+    Fail,
+    Continue,
+}
+
+/// The run-level contract, or one of the node's own.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum ContractOrRun {
+    /// The run-level contract.
+    Run(RunWord),
+    /// The node's own.
+    Inline(ContractShape),
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RunWord {
+    Run,
+}
+
+/// The id of an existing run whose spec is run again, or an inline spec of this same form.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum SpecOrRun {
+    /// Id of an existing run.
+    RunId(String),
+    /// A spec of this same form.
+    Inline(Free),
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RouteShape {
+    pub when: ConditionShape,
+    /// Node that control goes to.
+    pub to: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum ConditionShape {
+    /// Always holds.
+    Always,
+    /// The node's current state is failed.
+    NodeFailed { node: String },
+    /// The node's current state is succeeded.
+    NodeSucceeded { node: String },
+    /// The node's own latest evidence is a pass.
+    Verified { node: String },
+    /// The node was entered fewer than n times.
+    VisitsLt { node: String, n: u32 },
+    /// All conditions of the same form hold; an empty list does not. At most 6 deep.
+    And { all: Vec<Free> },
+}
