@@ -9,6 +9,7 @@ mod mcp;
 mod process;
 mod protected;
 mod store;
+mod store_files;
 mod tidy;
 mod verify;
 mod workflow;
