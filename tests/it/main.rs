@@ -17,6 +17,7 @@ mod mcp_wire;
 mod process;
 mod protected;
 mod store;
+mod store_files;
 mod tidy;
 mod verify;
 mod workflow;
