@@ -3,8 +3,41 @@
 //! The only place that reads environment variables. Decides nothing.
 
 pub mod environment;
+pub mod file;
+mod load;
+pub mod paths;
 
 use std::{collections::BTreeMap, path::PathBuf};
+
+pub use paths::check_dir;
+
+/// Why the settings cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A variable.
+    #[error("failed to read {name}: {reason}")]
+    Variable {
+        /// Its name.
+        name: String,
+        /// What is wrong; never its value when that may be a secret.
+        reason: String,
+    },
+    /// A place in the file.
+    #[error("failed to read {}, line {line}, {key}: {reason}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Counted from 1.
+        line: usize,
+        /// The key with its table.
+        key: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The whole file.
+    #[error("failed to read the configuration: {0}")]
+    Unreadable(#[from] crate::sys::FsError),
+}
 
 /// Effective settings.
 #[derive(Debug, Clone)]

@@ -194,14 +194,33 @@ mod tests {
         }
     }
 
+    /// A process that must not outlive the test, whatever becomes of it.
+    struct Left(std::process::Child);
+
+    impl Left {
+        fn is_alive(&self) -> bool {
+            i32::try_from(self.0.id()).ok().and_then(proctree::get).is_some_and(|process| !process.is_dead())
+        }
+    }
+
+    impl Drop for Left {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
     #[expect(clippy::disallowed_methods, reason = "a real process for a test")]
-    fn leave(owner: &str) -> std::process::Child {
+    fn leave(owner: &str) -> Left {
         let child = std::process::Command::new("sh")
             .args(["-c", "trap '' TERM; while :; do sleep 0.1; done"])
             .env("CLAWO_OWNER", owner)
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
             .spawn()
             .unwrap();
-        let pid = i32::try_from(child.id()).unwrap();
+        let child = Left(child);
+        let pid = i32::try_from(child.0.id()).unwrap();
         for _ in 0..500 {
             if carries(pid, &format!("CLAWO_OWNER={owner}")) {
                 return child;
@@ -224,19 +243,13 @@ mod tests {
         let abroad_dead = ids::sortable();
         drop(fs.try_lock(&other.path().join(DIR).join(format!("{abroad_dead}{ENDING}"))).unwrap());
 
-        let mut left = [ours.id(), neighbour.id(), abroad.id(), &abroad_dead, &dead].map(leave);
+        let left = [ours.id(), neighbour.id(), abroad.id(), &abroad_dead, &dead].map(leave);
         let recovered = recover(&*fs, &SystemClock, home.path()).unwrap();
         assert_eq!(recovered.len(), 1);
         assert_eq!(recovered[0].id, dead);
         let swept = recovered[0].swept.clone().unwrap();
         assert!(swept.found >= 1 && swept.left.is_empty(), "{swept:?}");
-        for (at, child) in left.iter_mut().enumerate() {
-            assert_eq!(child.try_wait().unwrap().is_some(), at == 4, "process {at}");
-        }
-        for child in &mut left {
-            child.kill().unwrap();
-            child.wait().unwrap();
-        }
+        assert_eq!(left.each_ref().map(Left::is_alive), [true, true, true, true, false]);
         assert_eq!(recover(&*fs, &SystemClock, home.path()).unwrap(), []);
         let path = ours.path.clone();
         drop(ours);
