@@ -226,11 +226,7 @@ mod tests {
             since: crate::model::Time::from_millis(0),
             changes: "2 files".into(),
             checks: "none yet".into(),
-<<<<<<< HEAD
             spent: "$0.10".into(),
-=======
-            spent: "0.0000 USD in 0 turns".into(),
->>>>>>> main
             on_approve: "implement".into(),
             on_reject: "the run fails".into(),
             answer_with: json!({}),
