@@ -27,7 +27,6 @@ pub struct Flags {
 }
 
 /// Settings of this process. Nothing is created or changed.
-#[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
 pub fn load(flags: &Flags) -> Result<Config, Error> {
     // Variables that are not UTF-8 reach nobody: neither we nor children could name them in JSON.
     let env =

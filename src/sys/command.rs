@@ -204,11 +204,7 @@ impl Command {
         }
     }
 
-    #[expect(
-        clippy::disallowed_methods,
-        clippy::disallowed_types,
-        reason = "one of the two places that start processes"
-    )]
+    #[expect(clippy::disallowed_types, reason = "one of the two places that start processes")]
     fn start(&self) -> io::Result<Running> {
         let mut command = tokio::process::Command::new(&self.program);
         command.args(&self.args).current_dir(&self.cwd).process_group(0);
@@ -234,7 +230,6 @@ enum Stop {
 }
 
 /// A program that was started.
-#[expect(clippy::disallowed_types, reason = "one of the two places that start processes")]
 struct Running {
     child: tokio::process::Child,
     group: Option<Pid>,

@@ -126,7 +126,8 @@ fn door(fs: &dyn Fs, clock: &dyn Clock, dir: &Path) -> Result<Box<dyn FsLock>> {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use super::*;
     use crate::sys::{SystemClock, fs::Meta, proctree::carries};

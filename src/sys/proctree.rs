@@ -296,7 +296,8 @@ pub fn own_pid() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use super::*;
 

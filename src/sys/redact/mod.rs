@@ -90,7 +90,12 @@ impl Redactor {
                         Value::String(text) if text.len() >= MIN_VALUE && shapes::names_secret(&name) => {
                             member = Value::String(MASK.to_owned());
                         }
-                        _ => self.json(&mut member),
+                        Value::Null
+                        | Value::Bool(_)
+                        | Value::Number(_)
+                        | Value::String(_)
+                        | Value::Array(_)
+                        | Value::Object(_) => self.json(&mut member),
                     }
                     members.insert(self.text(&name), member);
                 }

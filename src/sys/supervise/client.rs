@@ -9,9 +9,8 @@ use std::{
     mem::MaybeUninit,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::{ffi::OsStrExt as _, process::CommandExt as _},
+        unix::process::CommandExt as _,
     },
-    path::Path,
     process::Stdio,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -42,9 +41,6 @@ const SLACK: Duration = Duration::from_secs(3);
 
 /// Requests on their way; each holds at most three descriptors.
 const QUEUE: usize = 16;
-
-/// Most bytes of arguments and environment; the kernel refuses far less.
-const MAX_LAUNCH: usize = 6 << 20;
 
 /// A running supervisor. Dropping it closes the lifeline, which ends everything below it.
 #[derive(Debug)]
@@ -147,27 +143,28 @@ impl Supervisor {
         env.push((OWNER_VARIABLE.into(), self.owner.clone().into()));
         env.push((TREE_VARIABLE.into(), self.shared.tree.clone().into()));
         let refused = |reason: String| Error::Start { program: program.clone(), reason, not_found: false };
-        check(&program, &args, &env, &cwd).map_err(&refused)?;
+
+        let launch = Launch {
+            program: Text(program.clone().into_os_string()),
+            args: args.into_iter().map(Text).collect(),
+            env: env.into_iter().map(|(name, value)| (Text(name), Text(value))).collect(),
+            cwd: Text(cwd.into_os_string()),
+            stdin: if stdin == Stdin::Pipe { Input::Pipe } else { Input::Null },
+        };
+        launch.check().map_err(&refused)?;
 
         let no_pipe = |e: io::Error| refused(format!("no pipe: {e}"));
         let (stdout_end, stdout) = pipe::pipe().map_err(no_pipe)?;
         let (stderr_end, stderr) = pipe::pipe().map_err(no_pipe)?;
         let mut fds =
             vec![stdout_end.into_blocking_fd().map_err(no_pipe)?, stderr_end.into_blocking_fd().map_err(no_pipe)?];
-        let (stdin, input) = match stdin {
-            Stdin::Null => (None, Input::Null),
+        let stdin = match stdin {
+            Stdin::Null => None,
             Stdin::Pipe => {
                 let (stdin, stdin_end) = pipe::pipe().map_err(no_pipe)?;
                 fds.push(stdin_end.into_blocking_fd().map_err(no_pipe)?);
-                (Some(stdin), Input::Pipe)
+                Some(stdin)
             }
-        };
-        let launch = Launch {
-            program: Text(program.clone().into_os_string()),
-            args: args.into_iter().map(Text).collect(),
-            env: env.into_iter().map(|(name, value)| (Text(name), Text(value))).collect(),
-            cwd: Text(cwd.into_os_string()),
-            stdin: input,
         };
         let (said_exit, exit) = watch::channel(None);
         let call = self.shared.register(Some(said_exit))?;
@@ -181,7 +178,9 @@ impl Supervisor {
                 shared: Arc::clone(&self.shared),
             }),
             Event::Failed { reason, not_found, .. } => Err(Error::Start { program, reason, not_found }),
-            other => Err(unexpected(&other)),
+            other @ (Event::Hello { .. } | Event::Exited { .. } | Event::Signalled { .. } | Event::Ended { .. }) => {
+                Err(unexpected(&other))
+            }
         }
     }
 
@@ -196,7 +195,13 @@ impl Supervisor {
         };
         match asked {
             Ok(Event::Ended { left, .. }) => Ok(Ended::from_left(left)),
-            Ok(other) => Err(unexpected(&other)),
+            Ok(
+                other @ (Event::Hello { .. }
+                | Event::Started { .. }
+                | Event::Failed { .. }
+                | Event::Exited { .. }
+                | Event::Signalled { .. }),
+            ) => Err(unexpected(&other)),
             Err(_) => Ok(self.shared.left().await),
         }
     }
@@ -231,7 +236,11 @@ impl Child {
         match self.shared.ask(call, |id| Request::Signal { id, pid, signal }, Vec::new(), ANSWER_LIMIT).await? {
             Event::Signalled { error: None, .. } => Ok(()),
             Event::Signalled { error: Some(reason), .. } => Err(Error::Supervisor { op: "signal through", reason }),
-            other => Err(unexpected(&other)),
+            other @ (Event::Hello { .. }
+            | Event::Started { .. }
+            | Event::Failed { .. }
+            | Event::Exited { .. }
+            | Event::Ended { .. }) => Err(unexpected(&other)),
         }
     }
 }
@@ -345,34 +354,6 @@ fn start_process(options: &Options, socket: OwnedFd) -> io::Result<tokio::proces
     tokio::process::Command::from(command).spawn()
 }
 
-/// Refuses what the system cannot express, with a reason.
-fn check(
-    program: &Path,
-    args: &[std::ffi::OsString],
-    env: &[(std::ffi::OsString, std::ffi::OsString)],
-    cwd: &Path,
-) -> Result<(), String> {
-    if !cwd.is_absolute() {
-        return Err(format!("directory {} is not absolute", cwd.display()));
-    }
-    if env.iter().any(|(name, _)| name.is_empty() || name.as_bytes().contains(&b'=')) {
-        return Err("a variable has no name or '=' in its name".to_owned());
-    }
-    let texts = || {
-        let fixed = [program.as_os_str(), cwd.as_os_str()].into_iter();
-        fixed
-            .chain(args.iter().map(AsRef::as_ref))
-            .chain(env.iter().flat_map(|(name, value)| [name.as_os_str(), value]))
-    };
-    if texts().any(|text| text.as_bytes().contains(&0)) {
-        return Err("a NUL byte in an argument, a variable or the directory".to_owned());
-    }
-    if texts().map(|text| text.len() + 1).sum::<usize>() > MAX_LAUNCH {
-        return Err(format!("arguments and variables longer than {MAX_LAUNCH} bytes"));
-    }
-    Ok(())
-}
-
 fn unexpected(event: &Event) -> Error {
     Error::Supervisor { op: "understand", reason: format!("unexpected answer {event:?}") }
 }
@@ -414,7 +395,6 @@ fn send(stream: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result
 }
 
 /// Reads answers until the supervisor is gone, then makes sure that its tree is gone too.
-#[expect(clippy::disallowed_types, reason = "one of the two places that start processes")]
 async fn watch_over(
     shared: Arc<Shared>,
     mut process: tokio::process::Child,

@@ -5,6 +5,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwned};
@@ -14,6 +15,9 @@ pub(super) const VERSION: u32 = 1;
 
 /// Longest message: the kernel takes at most a few MiB of arguments and environment, written larger in JSON.
 pub(super) const MAX_FRAME: usize = 16 << 20;
+
+/// Most bytes of arguments and environment; the kernel refuses far less.
+const MAX_LAUNCH: usize = 6 << 20;
 
 /// From the server.
 #[derive(Debug, Serialize, Deserialize)]
@@ -34,6 +38,29 @@ pub(super) struct Launch {
     pub(super) env: Vec<(Text, Text)>,
     pub(super) cwd: Text,
     pub(super) stdin: Input,
+}
+
+impl Launch {
+    /// Refuses what the system cannot express, with a reason.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if !Path::new(&self.cwd.0).is_absolute() {
+            return Err(format!("directory {} is not absolute", self.cwd.0.display()));
+        }
+        if self.env.iter().any(|(name, _)| name.0.is_empty() || name.0.as_bytes().contains(&b'=')) {
+            return Err("a variable has no name or '=' in its name".to_owned());
+        }
+        let texts = || {
+            let variables = self.env.iter().flat_map(|(name, value)| [name, value]);
+            [&self.program, &self.cwd].into_iter().chain(&self.args).chain(variables)
+        };
+        if texts().any(|text| text.0.as_bytes().contains(&0)) {
+            return Err("a NUL byte in an argument, a variable or the directory".to_owned());
+        }
+        if texts().map(|text| text.0.len() + 1).sum::<usize>() > MAX_LAUNCH {
+            return Err(format!("arguments and variables longer than {MAX_LAUNCH} bytes"));
+        }
+        Ok(())
+    }
 }
 
 /// Whether a third descriptor comes along.

@@ -209,7 +209,7 @@ impl Subreaper {
         }
         let ending = self.ending.as_mut()?;
         if self.empty {
-            return self.finish(Vec::new());
+            return self.finish(&[]);
         }
         match ending.phase {
             Phase::Asked(until) if now < until => None,
@@ -224,15 +224,16 @@ impl Subreaper {
             }
             Phase::Killing(_) => {
                 let left = self.below().unwrap_or_default();
-                self.finish(left.iter().map(Process::label).collect())
+                let left: Vec<String> = left.iter().map(Process::label).collect();
+                self.finish(&left)
             }
         }
     }
 
-    fn finish(&mut self, left: Vec<String>) -> Option<u8> {
+    fn finish(&mut self, left: &[String]) -> Option<u8> {
         let status = u8::from(!left.is_empty());
         for id in self.ending.take().into_iter().flat_map(|ending| ending.waiting) {
-            self.send(&Event::Ended { id, left: left.clone() });
+            self.send(&Event::Ended { id, left: left.to_vec() });
         }
         (self.server == Server::Gone).then_some(status)
     }
@@ -282,7 +283,7 @@ impl Subreaper {
         }
         loop {
             match self.incoming.next() {
-                Ok(Some(request)) => self.serve(request),
+                Ok(Some(request)) => self.serve(&request),
                 Ok(None) => return,
                 // A server that talks nonsense cannot be served; the tree must not outlive it.
                 Err(_) => {
@@ -293,10 +294,10 @@ impl Subreaper {
         }
     }
 
-    fn serve(&mut self, request: Request) {
-        match request {
-            Request::Spawn { id, launch } => {
-                let answer = match self.launch(&launch) {
+    fn serve(&mut self, request: &Request) {
+        match *request {
+            Request::Spawn { id, ref launch } => {
+                let answer = match self.launch(launch) {
                     Ok(pid) => {
                         self.programs.insert(pid, id);
                         self.empty = false;
@@ -355,10 +356,10 @@ impl Subreaper {
         command.args(launch.args.iter().map(|arg| &arg.0));
         command.env_clear().envs(launch.env.iter().map(|(name, value)| (&name.0, &value.0)));
         command.current_dir(cwd).process_group(0).stdin(stdin).stdout(stdout).stderr(stderr);
-        start_program(&mut command).map_err(|e| match e.kind() {
+        start_program(&mut command).map_err(|e| {
             // The file is there, so it is the program in its first line that is not.
-            io::ErrorKind::NotFound => ("the interpreter it names does not exist".to_owned(), false),
-            _ => (e.to_string(), false),
+            let interpreter = e.kind() == io::ErrorKind::NotFound;
+            (if interpreter { "the interpreter it names does not exist".to_owned() } else { e.to_string() }, false)
         })
     }
 
@@ -448,14 +449,12 @@ fn detach(socket: &OwnedFd) -> io::Result<()> {
 fn catch_signals() {
     use nix::sys::signal::{SigHandler, Signal as S, signal};
     extern "C" fn nothing(_: i32) {}
-    for number in S::iterator() {
-        let handler = match number {
-            // The first two cannot be caught; the standard library looks after the third.
-            S::SIGKILL | S::SIGSTOP | S::SIGPIPE => continue,
-            // Our own faults must end us.
-            S::SIGSEGV | S::SIGBUS | S::SIGILL | S::SIGFPE | S::SIGTRAP | S::SIGSYS | S::SIGABRT => SigHandler::SigDfl,
-            _ => SigHandler::Handler(nothing),
-        };
+    // The first two cannot be caught; the standard library looks after the third.
+    let untouched = [S::SIGKILL, S::SIGSTOP, S::SIGPIPE];
+    // Our own faults must end us.
+    let faults = [S::SIGSEGV, S::SIGBUS, S::SIGILL, S::SIGFPE, S::SIGTRAP, S::SIGSYS, S::SIGABRT];
+    for number in S::iterator().filter(|number| !untouched.contains(number)) {
+        let handler = if faults.contains(&number) { SigHandler::SigDfl } else { SigHandler::Handler(nothing) };
         // SAFETY: the handler touches nothing at all, so it may run anywhere.
         let _ = unsafe { signal(number, handler) };
     }
