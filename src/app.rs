@@ -9,7 +9,12 @@ use crate::{
     kernel::{Kernel, Role},
     nodes::Services,
     store::{FileStore, MIN_FREE, Options},
-    sys::{Clock, Fs, RealFs, SystemClock, host_name, ids, redact::Redactor, supervise, tasks},
+    sys::{
+        Clock, Fs, RealFs, SystemClock, host_name,
+        instance::{self, Instance},
+        redact::Redactor,
+        supervise, tasks,
+    },
     verify::Verifier,
 };
 
@@ -46,13 +51,14 @@ pub struct App {
     pub registry: Arc<Registry>,
     /// Sessions.
     pub pool: Arc<Pool>,
+    /// This process's place in the home; children carry its id.
+    _place: Instance,
 }
 
 impl App {
     /// Builds everything over the state directory. Blocking work goes to the blocking pool.
     pub async fn open(config: Config, mode: Mode) -> anyhow::Result<Self> {
-        let opened = tasks::blocking("open", move || Self::build(config, mode)).await?;
-        opened
+        tasks::blocking("open", move || Self::build(config, mode)).await?
     }
 
     fn build(config: Config, mode: Mode) -> anyhow::Result<Self> {
@@ -61,15 +67,19 @@ impl App {
         if let Err(e) = supervise::become_subreaper() {
             tracing::warn!(error = %e, "orphans of a killed supervisor will not be seen");
         }
-        let instance = ids::sortable();
-        let host = host_name();
+        // What a crashed server left running ends before any of its runs can be taken over.
+        for dead in instance::recover(fs.as_ref(), clock.as_ref(), &config.home)? {
+            tracing::debug!(owner = dead.id, swept = ?dead.swept, "looked after a dead server");
+        }
+        let place = Instance::register(fs.clone(), clock.as_ref(), &config.home)?;
+        let instance = place.id().to_owned();
         let store = FileStore::open(Options {
             home: config.home.clone(),
             wf_dir: config.wf_dir.clone(),
             fs: fs.clone(),
             clock: clock.clone(),
             instance: instance.clone(),
-            host,
+            host: host_name(),
             pid: std::process::id(),
             min_free: MIN_FREE,
         })?;
@@ -108,7 +118,7 @@ impl App {
             Mode::Command | Mode::Stdio | Mode::Serve => Role::Executor,
         };
         let kernel = Kernel::new(Arc::new(services), Arc::new(store), role);
-        Ok(Self { kernel, fs, clock, config, registry, pool })
+        Ok(Self { kernel, fs, clock, config, registry, pool, _place: place })
     }
 
     /// Ends what runs, leaves every run resumable.

@@ -16,7 +16,7 @@ use super::{
 pub(crate) struct FanoutArgs {
     /// What every agent is asked ('-' reads standard input)
     task: String,
-    /// Agents as engine[:model],... [default: one on the configured engine]
+    /// Agents as engine or engine:model, separated by commas [default: one on the configured engine]
     #[arg(long, value_name = "LIST")]
     engines: Option<String>,
     /// One more turn merges the answers

@@ -90,11 +90,7 @@ impl Out {
         let width = self.width().unwrap_or(FALLBACK_WIDTH).saturating_sub(1);
         let shown: String = printable(text, false).chars().take(width).collect();
         let text = format!("\r\x1b[K{shown}");
-        if self.style.json {
-            to_stderr(&text)
-        } else {
-            to_stdout(&text)
-        }
+        self.people(&text);
         self.live_shown.store(true, Ordering::Relaxed);
     }
 

@@ -26,10 +26,10 @@ pub(crate) struct SolveArgs {
     /// Effort of the implementer
     #[arg(long)]
     effort: Option<String>,
-    /// Agents that look before anything is written, as engine[:model],...
+    /// Agents that look before anything is written, as engine or engine:model, separated by commas
     #[arg(long, value_name = "LIST")]
     scouts: Option<String>,
-    /// Agents that review before the check, as engine[:model],...
+    /// Agents that review before the check, as engine or engine:model, separated by commas
     #[arg(long, value_name = "LIST")]
     reviewers: Option<String>,
     /// Ask for approval before anything is written

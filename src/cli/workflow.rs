@@ -83,7 +83,7 @@ pub(crate) enum WorkflowCommand {
     Restore {
         /// The run
         id: String,
-        /// Which snapshot, as <node>-v<visit>a<attempt> [default: the latest]
+        /// Which snapshot, as NODE-vVISITaATTEMPT [default: the latest]
         #[arg(long, value_name = "SNAPSHOT")]
         at: Option<String>,
         /// A new directory (starting with '/', './' or '../') or else a new branch
@@ -313,7 +313,7 @@ fn validate(context: &Context, args: &SpecArgs) -> Outcome {
             return Err(crate::kernel::Error::problems(
                 crate::model::Code::SpecInvalid,
                 "the spec is not valid",
-                problems,
+                &problems,
             )
             .into());
         }

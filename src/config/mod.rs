@@ -3,9 +3,42 @@
 //! The only place that reads environment variables. Decides nothing.
 
 pub mod environment;
+pub mod file;
+mod load;
 pub mod paths;
 
 use std::{collections::BTreeMap, path::PathBuf};
+
+pub use load::{Flags, load};
+pub use paths::check_dir;
+
+/// Why the settings cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A variable.
+    #[error("failed to read {name}: {reason}")]
+    Variable {
+        /// Its name.
+        name: String,
+        /// What is wrong; never its value when that may be a secret.
+        reason: String,
+    },
+    /// A place in the file.
+    #[error("failed to read {}, line {line}, {key}: {reason}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Counted from 1.
+        line: usize,
+        /// The key with its table.
+        key: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The whole file.
+    #[error("failed to read the configuration: {0}")]
+    Unreadable(#[from] crate::sys::FsError),
+}
 
 /// Effective settings.
 #[derive(Debug, Clone)]
@@ -57,44 +90,4 @@ pub struct Server {
     pub max_body_bytes: usize,
     /// Bearer token given by the environment.
     pub token: Option<String>,
-}
-
-/// STUB until the settings are merged.
-#[derive(Debug, Default)]
-pub struct Flags {
-    /// Home.
-    pub home: Option<PathBuf>,
-    /// File.
-    pub config: Option<PathBuf>,
-}
-
-/// STUB.
-#[expect(clippy::disallowed_methods, reason = "stub")]
-pub fn load(flags: &Flags) -> Result<Config, String> {
-    let env: BTreeMap<String, String> = std::env::vars().collect();
-    let home = flags.home.clone().or_else(|| env.get("CLAWO_HOME").map(PathBuf::from)).unwrap_or_default();
-    Ok(Config {
-        wf_dir: home.join("wf"),
-        home,
-        user_home: env.get("HOME").map(PathBuf::from),
-        program: std::env::current_exe().unwrap_or_default(),
-        default_engine: None,
-        engine_bins: BTreeMap::new(),
-        engine_env: BTreeMap::new(),
-        max_sessions: None,
-        auto_resume: false,
-        chrome: None,
-        tools: None,
-        secret_names: Vec::new(),
-        server: Server {
-            host: "127.0.0.1".into(),
-            port: 18796,
-            allowed_hosts: Vec::new(),
-            allowed_origins: Vec::new(),
-            rate_limit: 300,
-            max_body_bytes: 5 << 20,
-            token: None,
-        },
-        env,
-    })
 }

@@ -54,10 +54,7 @@ pub(super) enum Lost {
 
 impl From<store::Error> for Lost {
     fn from(e: store::Error) -> Self {
-        match e {
-            store::Error::Superseded { .. } => Self::Stopped(Stop::Superseded),
-            other => Self::Store(other),
-        }
+        if matches!(e, store::Error::Superseded { .. }) { Self::Stopped(Stop::Superseded) } else { Self::Store(e) }
     }
 }
 
@@ -286,9 +283,11 @@ impl Actor {
     async fn backoff(&mut self, node: &NodeId, due: Time) -> Result<(), Lost> {
         let clock = self.kernel.services.clock.clone();
         // A clock set back must not stretch the wait beyond what was asked for.
-        let most = self.writer.spec.node(node.as_str()).map_or(0, |(_, n)| {
-            n.retry.backoff_ms.saturating_mul(u64::from(n.retry.max) + 1)
-        });
+        let most = self
+            .writer
+            .spec
+            .node(node.as_str())
+            .map_or(0, |(_, n)| n.retry.backoff_ms.saturating_mul(u64::from(n.retry.max) + 1));
         let until = clock.boot() + Duration::from_millis(most);
         loop {
             let left = u64::try_from(due.millis().saturating_sub(clock.wall().millis())).unwrap_or(0);

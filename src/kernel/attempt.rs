@@ -39,6 +39,7 @@ type Reports = tokio::sync::mpsc::Receiver<Report>;
 type StopCause = Option<(Stop, Option<String>)>;
 
 /// The result of a node whose task panicked.
+#[expect(clippy::needless_pass_by_value, reason = "taken by unwrap_or_else")]
 fn abnormal(e: tokio::task::JoinError) -> NodeResult {
     NodeResult::failed(format!("the node ended abnormally: {e}"))
 }
@@ -177,8 +178,10 @@ impl Actor {
             Report::Part { key, mut data, text } => {
                 if let Some(text) = text {
                     let text = self.kernel.services.redactor.text(&text);
-                    let name: String =
-                        key.chars().map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect();
+                    let name: String = key
+                        .chars()
+                        .map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' })
+                        .collect();
                     let path = format!("{}/{name}.txt", artifact_dir(entry));
                     let kept = self.writer.keep(path, text).await?;
                     if let Some(map) = data.as_object_mut() {
@@ -191,12 +194,7 @@ impl Actor {
     }
 
     /// Turns an attempt's end into one batch and commits it together with the move that follows.
-    async fn settle(
-        &mut self,
-        node: &Node,
-        result: NodeResult,
-        stop: StopCause,
-    ) -> Result<(), Lost> {
+    async fn settle(&mut self, node: &Node, result: NodeResult, stop: StopCause) -> Result<(), Lost> {
         let record = self.writer.record.clone();
         let Some(entry) = record.node(node.id.as_str()) else { return Ok(()) };
         let mut events = Vec::new();
@@ -313,7 +311,11 @@ impl Actor {
                 ContractSource::Run => spec.contract.clone(),
                 ContractSource::Inline(contract) => Some(contract.clone()),
             },
-            NodeKind::Agent(_) | NodeKind::Fanout(_) | NodeKind::HumanGate(_) | NodeKind::Router(_) | NodeKind::Subflow(_) => None,
+            NodeKind::Agent(_)
+            | NodeKind::Fanout(_)
+            | NodeKind::HumanGate(_)
+            | NodeKind::Router(_)
+            | NodeKind::Subflow(_) => None,
         };
         let baseline = record.baseline.clone().unwrap_or_default();
         let mut protected = None;
@@ -322,7 +324,8 @@ impl Actor {
             && contract.has_command()
         {
             let bytes = self.read(&file.path, usize::try_from(file.bytes).unwrap_or(usize::MAX)).await?;
-            let snapshot = serde_json::from_slice(&bytes).map_err(|e| format!("the protected tests do not parse: {e}"))?;
+            let snapshot =
+                serde_json::from_slice(&bytes).map_err(|e| format!("the protected tests do not parse: {e}"))?;
             protected = Some(snapshot);
         }
         let wanted = match &node.kind {

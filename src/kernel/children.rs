@@ -5,16 +5,15 @@ use std::{sync::Arc, time::Duration};
 use serde_json::Value;
 
 use super::{
-    Inner, query, spec, start,
+    Inner, query, spec,
     spec::{Origin, SUBFLOW_DEPTH_MAX},
+    start,
     validate::inline_cwd,
     verdict,
 };
 use crate::{
     model::{
-        Code, NodeKind, RunId, RunOutcome, RunRecord, RunState, WorkflowSpec,
-        run::ParentRef,
-        spec::SubflowSource,
+        Code, NodeKind, RunId, RunOutcome, RunRecord, RunState, WorkflowSpec, run::ParentRef, spec::SubflowSource,
     },
     nodes::{Boxed, ChildOutcome, Children, NodeCtx, NodeVerdict, Report},
     sys::tasks,
@@ -79,18 +78,15 @@ impl KernelChildren {
                 let (store, run, path) = (self.kernel.store.clone(), attempt.run_id.clone(), file.path.clone());
                 let limit = usize::try_from(file.bytes).unwrap_or(usize::MAX);
                 let read = tasks::blocking("protected", move || store.read_artifact(&run, &path, 0, limit)).await;
-                let bytes = read.map_err(|e| e.to_string())?.map_err(|e| format!("the parent's protected tests: {e}"))?;
+                let bytes =
+                    read.map_err(|e| e.to_string())?.map_err(|e| format!("the parent's protected tests: {e}"))?;
                 Some(bytes)
             }
         };
         // A child in the parent's directory is judged from where the parent began.
         let shared = spec.cwd == parent.record.cwd || spec.cwd == parent.record.work_dir;
         let lineage = start::Lineage {
-            parent: Some(ParentRef {
-                run_id: attempt.run_id.clone(),
-                node: Some(attempt.node.id.clone()),
-                depth,
-            }),
+            parent: Some(ParentRef { run_id: attempt.run_id.clone(), node: Some(attempt.node.id.clone()), depth }),
             baseline: parent.record.baseline.clone().filter(|_| shared),
             protected: protected.filter(|_| shared),
             ..start::Lineage::default()

@@ -84,7 +84,8 @@ pub(super) async fn steer(kernel: &Arc<Inner>, run: &RunId, text: &str) -> Resul
         let found = query::load(kernel, run).await?;
         terminal(&found.record)?;
         let id = ids::sortable();
-        let waits_for = found.record.current_node.as_ref().map_or_else(|| "the first agent".to_owned(), ToString::to_string);
+        let waits_for =
+            found.record.current_node.as_ref().map_or_else(|| "the first agent".to_owned(), ToString::to_string);
         let at = kernel.services.clock.wall();
         let steer = Steer { id: id.clone(), text: text.to_owned(), at, applied: Vec::new() };
         if let Some(live) = kernel.live.get(run) {

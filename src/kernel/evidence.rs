@@ -82,12 +82,10 @@ fn newest(kernel: &Inner, run: &RunId, ids: &[String]) -> Option<String> {
 }
 
 fn missing(run: &RunId, error: &crate::store::Error) -> Error {
-    match error {
-        crate::store::Error::NotFound(_) => {
-            Error::new(Code::RunNotFound, format!("there is no run and no label '{run}'"))
-        }
-        other => super::store_error(other),
+    if matches!(error, crate::store::Error::NotFound(_)) {
+        return Error::new(Code::RunNotFound, format!("there is no run and no label '{run}'"));
     }
+    super::store_error(error)
 }
 
 /// An evidence id is a plain name; anything else is refused before a path is built.
@@ -105,10 +103,10 @@ pub(super) async fn file(kernel: &Arc<Inner>, run: &RunId, evidence_id: &str, na
     let (inner, run, name) = (kernel.clone(), run.clone(), name.to_owned());
     let read = move || {
         let store = inner.store.as_ref();
-        let gone = |e: crate::store::Error| Error::new(Code::NoEvidence, format!("'{run}' has no evidence '{id}': {e}"));
-        let manifest = store
-            .read_artifact(&run, &format!("evidence/{id}/manifest.json"), 0, DOCUMENT_MAX)
-            .map_err(gone)?;
+        let gone =
+            |e: crate::store::Error| Error::new(Code::NoEvidence, format!("'{run}' has no evidence '{id}': {e}"));
+        let manifest =
+            store.read_artifact(&run, &format!("evidence/{id}/manifest.json"), 0, DOCUMENT_MAX).map_err(gone)?;
         let known = name == "manifest.json" || verify::relabel::names(&manifest).contains(&name);
         if !known {
             return Err(Error::new(Code::NoEvidence, "the bundle's manifest names no such file"));
@@ -140,7 +138,7 @@ pub(super) async fn output(kernel: &Arc<Inner>, run: &RunId, node: &str, offset:
 pub(super) async fn verify(kernel: &Arc<Inner>, request: VerifyRequest) -> Result<Evidence> {
     let services = &kernel.services;
     let (contract, warnings) = contract::normalise(&request.contract, "contract")
-        .map_err(|problems| Error::problems(Code::ContractInvalid, "the contract is not valid", problems))?;
+        .map_err(|problems| Error::problems(Code::ContractInvalid, "the contract is not valid", &problems))?;
     let label = match &request.label {
         None => None,
         Some(text) => Some(RunId::parse(text).map_err(|e| Error::new(Code::InvalidArgument, format!("label: {e}")))?),

@@ -56,7 +56,7 @@ impl Error {
     }
 
     /// A refusal that lists problems with their paths.
-    pub fn problems(code: Code, what: &str, problems: Vec<Problem>) -> Self {
+    pub fn problems(code: Code, what: &str, problems: &[Problem]) -> Self {
         let list: Vec<String> = problems.iter().map(ToString::to_string).collect();
         Self {
             code,
@@ -208,14 +208,15 @@ fn store_error(error: &store::Error) -> Error {
         store::Error::Superseded { .. } => Code::Superseded,
         store::Error::Damaged { .. } | store::Error::Malformed { .. } => Code::RunCorrupt,
         store::Error::TooLarge { .. } => Code::PayloadTooLarge,
-        store::Error::Poisoned(_) | store::Error::Newer { .. } | store::Error::LowSpace { .. } | store::Error::Io(_) => {
-            Code::StoreUnavailable
-        }
+        store::Error::Poisoned(_)
+        | store::Error::Newer { .. }
+        | store::Error::LowSpace { .. }
+        | store::Error::Io(_) => Code::StoreUnavailable,
     };
-    let details = match error {
-        store::Error::Owned { pid, host, .. } => Some(serde_json::json!({ "pid": pid, "host": host })),
-        _ => None,
-    };
+    let mut details = None;
+    if let store::Error::Owned { pid, host, .. } = error {
+        details = Some(serde_json::json!({ "pid": pid, "host": host }));
+    }
     Error { code, message: format!("{error}; {}", code.hint()), details }
 }
 

@@ -55,7 +55,7 @@ pub(super) async fn start(kernel: &Arc<Inner>, request: StartRequest) -> Result<
     }
     let (inner, asked) = (kernel.clone(), request.clone());
     let checked = tasks::blocking("validate", move || validate::request(&inner, &asked)).await;
-    let valid = checked.map_err(|e| super::internal(&e))?.map_err(validate::refusal)?;
+    let valid = checked.map_err(|e| super::internal(&e))?.map_err(|problems| validate::refusal(&problems))?;
     let lineage = lineage(kernel, request.parent.as_deref()).await?;
     // Two starts of one name in this process take turns, so that the loser finds the winner's run.
     let _turn = match (&request.run_id, &request.idempotency_key) {
@@ -83,7 +83,8 @@ pub(super) async fn start(kernel: &Arc<Inner>, request: StartRequest) -> Result<
 
 /// A new id whose text sorts by time: moment, name, a random word.
 fn fresh_id(kernel: &Inner, name: &str) -> Result<RunId> {
-    let stamp: String = kernel.services.clock.wall().to_string().chars().filter(char::is_ascii_digit).take(14).collect();
+    let stamp: String =
+        kernel.services.clock.wall().to_string().chars().filter(char::is_ascii_digit).take(14).collect();
     let slug: String = name.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(24).collect();
     let word = ids::short();
     let (day, time) = stamp.split_at_checked(8).unwrap_or((&stamp, ""));
@@ -154,7 +155,8 @@ async fn create(
 ) -> Result<Started> {
     let Valid { mut spec, warnings } = valid;
     spec.budget = tighter(&spec.budget, &lineage.budget);
-    let record = launch(kernel, run_id, spec.clone(), lineage, request.auto_resume, request.idempotency_key.clone()).await?;
+    let record =
+        launch(kernel, run_id, spec.clone(), lineage, request.auto_resume, request.idempotency_key.clone()).await?;
     Ok(answer(&spec, &record, warnings))
 }
 
@@ -208,9 +210,11 @@ pub(super) async fn launch(
         (Some(bytes), _, _) => Some(bytes),
         (None, Some(contract), Some((top, dir))) => {
             let fs = kernel.services.fs.clone();
-            let taken = tasks::blocking("protect", move || protected::take_in(fs.as_ref(), &top, &dir, &contract)).await;
+            let taken =
+                tasks::blocking("protect", move || protected::take_in(fs.as_ref(), &top, &dir, &contract)).await;
             let taken = taken.map_err(|e| super::internal(&e))?;
-            let taken = taken.map_err(|e| Error::new(Code::StoreUnavailable, format!("the tests cannot be read: {e}")))?;
+            let taken =
+                taken.map_err(|e| Error::new(Code::StoreUnavailable, format!("the tests cannot be read: {e}")))?;
             Some(serde_json::to_vec(&taken).map_err(|e| super::internal(&e))?)
         }
         _ => None,

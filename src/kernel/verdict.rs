@@ -1,9 +1,6 @@
 //! What the verifiers' words add up to. Pure.
 
-use crate::model::{
-    NodeId, RunOutcome, RunRecord, RunState, WorkflowSpec,
-    run::Verdict,
-};
+use crate::model::{NodeId, RunOutcome, RunRecord, RunState, WorkflowSpec, run::Verdict};
 
 /// Why a run without a contract is unverified.
 pub const NO_CONTRACT: &str = "no acceptance contract";

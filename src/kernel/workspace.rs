@@ -5,11 +5,7 @@ use std::path::{Path, PathBuf};
 use super::Inner;
 use crate::{
     git::Repo,
-    model::{
-        Event, RunId, RunRecord,
-        run::NodeRecord,
-        spec::Node,
-    },
+    model::{Event, RunId, RunRecord, run::NodeRecord, spec::Node},
 };
 
 /// Ref under which an attempt's tree is kept.

@@ -15,12 +15,8 @@ const DENIALS_MAX: usize = 20;
 /// Runs the node's attempt.
 pub(super) async fn run(ctx: &NodeCtx, node: &AgentNode) -> NodeResult {
     let attempt = &ctx.attempt;
-    let parts = Parts {
-        steers: &attempt.steers,
-        red: &attempt.red,
-        red_repeats: attempt.red_repeats,
-        inputs: &attempt.inputs,
-    };
+    let parts =
+        Parts { steers: &attempt.steers, red: &attempt.red, red_repeats: attempt.red_repeats, inputs: &attempt.inputs };
     let message = compose(&node.prompt, &parts, &ids::short());
     let default = format!("{}-{}-a{}", attempt.run_id, attempt.node.id, attempt.attempt);
     let done = turn::take(
@@ -41,7 +37,7 @@ pub(super) async fn run(ctx: &NodeCtx, node: &AgentNode) -> NodeResult {
     .await;
     let (outcome, unkillable) = match turn::answered(done) {
         Ok(answer) => answer,
-        Err(result) => return result,
+        Err(result) => return *result,
     };
     if let (Some(name), Some(id)) = (&node.session_name, &outcome.native_id) {
         let data = json!({ "engine": node.choice.engine, "nativeId": id });

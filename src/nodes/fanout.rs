@@ -73,8 +73,7 @@ pub(super) async fn run(ctx: &NodeCtx, node: &FanoutNode) -> NodeResult {
         return result;
     }
     let name = |m: &Member| node.agents.get(m.index).map_or_else(String::new, |a| a.name.clone());
-    let reports: Vec<(String, String)> =
-        members.iter().filter(|m| m.ok).map(|m| (name(m), m.report.clone())).collect();
+    let reports: Vec<(String, String)> = members.iter().filter(|m| m.ok).map(|m| (name(m), m.report.clone())).collect();
     if reports.is_empty() {
         let why: Vec<String> =
             members.iter().map(|m| format!("{}: {}", name(m), m.error.clone().unwrap_or_default())).collect();
@@ -128,12 +127,8 @@ async fn member(ctx: &NodeCtx, node: &FanoutNode, index: usize) -> Member {
     };
     let Some(agent) = node.agents.get(index) else { return member };
     let attempt = &ctx.attempt;
-    let parts = Parts {
-        steers: &attempt.steers,
-        red: &attempt.red,
-        red_repeats: attempt.red_repeats,
-        inputs: &attempt.inputs,
-    };
+    let parts =
+        Parts { steers: &attempt.steers, red: &attempt.red, red_repeats: attempt.red_repeats, inputs: &attempt.inputs };
     let task = member_task(&node.prompt, agent.persona.as_deref(), agent.prompt.as_deref());
     let limit = node.agent_timeout_ms.map_or(AGENT_TIMEOUT, Duration::from_millis).min(ctx.timeout());
     let done = turn::take(
@@ -201,7 +196,7 @@ async fn synthesise(ctx: &NodeCtx, node: &FanoutNode, reports: &[(String, String
     )
     .await;
     match turn::answered(done) {
-        Err(result) => result,
+        Err(result) => *result,
         Ok((outcome, unkillable)) => {
             let data = [("synthesis".to_owned(), turn_data(&outcome))].into();
             if outcome.ok {

@@ -226,6 +226,9 @@ pub enum Status {
     Stopped,
 }
 
+/// Names and contents of files.
+pub type Files = Vec<(String, Vec<u8>)>;
+
 /// What an attempt gives.
 #[derive(Debug, Clone, Default)]
 pub struct NodeResult {
@@ -238,7 +241,7 @@ pub struct NodeResult {
     /// A verdict it gives.
     pub verdict: Option<NodeVerdict>,
     /// Evidence to store: id, files.
-    pub evidence: Option<(String, Vec<(String, Vec<u8>)>)>,
+    pub evidence: Option<(String, Files)>,
     /// Corrections that were in its prompt.
     pub steers_seen: Vec<String>,
     /// Processes that could not be ended.

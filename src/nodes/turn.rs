@@ -227,7 +227,7 @@ fn sink(ctx: &NodeCtx, who: Option<String>) -> Sink {
 }
 
 /// Ends that are not a plain answer, as a node status; `Ok` is the outcome to look at.
-pub fn answered(done: Done) -> Result<(TurnOutcome, Vec<String>), super::NodeResult> {
+pub fn answered(done: Done) -> Result<(TurnOutcome, Vec<String>), Box<super::NodeResult>> {
     use super::{NodeResult, Status};
     let status = match done.ended {
         Ended::Answered(outcome) => return Ok((*outcome, done.unkillable)),
@@ -235,7 +235,7 @@ pub fn answered(done: Done) -> Result<(TurnOutcome, Vec<String>), super::NodeRes
         Ended::Exhausted(why) => Status::Exhausted(why),
         Ended::Stopped => Status::Stopped,
     };
-    Err(NodeResult { status, unkillable: done.unkillable, touched: true, ..NodeResult::default() })
+    Err(Box::new(NodeResult { status, unkillable: done.unkillable, touched: true, ..NodeResult::default() }))
 }
 
 /// What an outcome that is no success makes of its node. A refused login is not tried again: the

@@ -131,7 +131,8 @@ impl Fixer for Repair {
         Box::pin(async move {
             let ctx = &self.ctx;
             let attempt = &ctx.attempt;
-            let session = format!("{}-{}-v{}a{}-fix-{round}", attempt.run_id, attempt.node.id, attempt.visit, attempt.attempt);
+            let session =
+                format!("{}-{}-v{}a{}-fix-{round}", attempt.run_id, attempt.node.id, attempt.visit, attempt.attempt);
             let done = turn::take(
                 ctx,
                 Turn {

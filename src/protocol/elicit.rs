@@ -90,11 +90,12 @@ pub fn form(run: &str, gate: &GateView) -> Option<ElicitRequestParams> {
     let Value::Object(schema) = schema else { return None };
     let requested_schema = ElicitationSchema::from_json_schema(schema).ok()?;
     let message = format!(
-        "Run {run} asks at '{}': {}\n\nChanges: {}\nChecks: {}\nOn approve: {}\nOn reject: {}",
+        "Run {run} asks at '{}': {}\n\nChanges: {}\nChecks: {}\nSpent: {}\nOn approve: {}\nOn reject: {}",
         gate.node,
         head(&gate.prompt, 4000),
         head(&gate.changes, 1000),
         head(&gate.checks, 1000),
+        head(&gate.spent, 200),
         head(&gate.on_approve, 500),
         head(&gate.on_reject, 500),
     );
@@ -225,7 +226,7 @@ mod tests {
             since: crate::model::Time::from_millis(0),
             changes: "2 files".into(),
             checks: "none yet".into(),
-            spent: "0.0000 USD in 0 turns".into(),
+            spent: "$0.10".into(),
             on_approve: "implement".into(),
             on_reject: "the run fails".into(),
             answer_with: json!({}),

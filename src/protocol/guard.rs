@@ -17,7 +17,7 @@ use axum::{
 use serde::de::IgnoredAny;
 
 use super::{errors, token::Tokens};
-use crate::sys::Clock;
+use crate::sys::{Clock, tasks};
 
 /// Window of the rate limits.
 const WINDOW: Duration = Duration::from_secs(60);
@@ -38,7 +38,7 @@ pub struct Guard {
     origins: BTreeSet<String>,
     /// Origins that get CORS headers: those allowed beyond the server's own.
     foreign: BTreeSet<String>,
-    tokens: Tokens,
+    tokens: Arc<Tokens>,
     rate: usize,
     max_body: usize,
     clock: Arc<dyn Clock>,
@@ -121,7 +121,7 @@ impl Guard {
             hosts,
             origins,
             foreign,
-            tokens,
+            tokens: Arc::new(tokens),
             rate: rules.rate.max(1) as usize,
             max_body: rules.max_body,
             clock,
@@ -227,6 +227,10 @@ impl Guard {
             self.rate(address)?;
             // A preflight carries no token; it is answered without doing anything.
             if request.method() != Method::OPTIONS {
+                if self.tokens.is_due() {
+                    let tokens = Arc::clone(&self.tokens);
+                    let _ = tasks::blocking("token", move || tokens.refresh()).await;
+                }
                 self.authenticate(headers, address)?;
             }
         }

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     config,
-    sys::{Clock, Fs, FsError},
+    sys::{Clock, Fs, FsError, tasks},
 };
 
 /// Idle time after which a legacy session is dropped. A short one would cut silent calls; none would keep the
@@ -77,7 +77,7 @@ impl Bound {
         }
         let (home, fixed) = (home.to_owned(), settings.token.clone());
         let (files, times) = (Arc::clone(&fs), Arc::clone(&clock));
-        let opened = tokio::task::spawn_blocking(move || -> Result<(Tokens, ServerFile), Error> {
+        let opened = tasks::blocking("server files", move || -> Result<(Tokens, ServerFile), Error> {
             let now = times.wall();
             let tokens = Tokens::open(Arc::clone(&files), times, &home, fixed)?;
             crate::sys::fs::create_dir_all(files.as_ref(), &home)?;
@@ -118,7 +118,7 @@ impl Bound {
         stop.cancel();
         server.stop_checks();
         let file = self.file;
-        let _ = tokio::task::spawn_blocking(move || file.remove()).await;
+        let _ = tasks::blocking("server files", move || file.remove()).await;
         ended.map_err(Error::Serve)
     }
 }

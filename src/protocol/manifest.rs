@@ -83,7 +83,7 @@ fn toolsets(registry: &Registry) -> Value {
 
 fn environment() -> Value {
     let rows = [
-        ("CLAWO_HOME", "state directory", "$XDG_STATE_HOME or ~/.local/state, below it claw-orchestrator", false),
+        ("CLAWO_HOME", "state directory", "~/.claw-orchestrator", false),
         ("CLAWO_WF_DIR", "directory of the runs", "$CLAWO_HOME/wf", false),
         ("CLAWO_CONFIG", "configuration file", "$CLAWO_HOME/config.toml", false),
         ("CLAWO_MCP_TOOLS", "comma list; only these tools are offered", "the default toolsets", false),

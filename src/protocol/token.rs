@@ -69,11 +69,8 @@ impl Tokens {
         Ok(Self { fs, clock, path, fixed, seen: Mutex::new(Seen { token, mtime_ns, looked }) })
     }
 
-    /// Whether `given` is the token. Looks at the file again at most once a second.
+    /// Whether `given` is the token as it was last seen.
     pub fn accepts(&self, given: &str) -> bool {
-        if self.fixed.is_none() {
-            self.refresh();
-        }
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         secret::equal(given, &seen.token)
     }
@@ -83,16 +80,21 @@ impl Tokens {
         self.fixed.is_none().then_some(self.path.as_path())
     }
 
-    fn refresh(&self) {
+    /// Whether it is time to look at the file again: at most once a second, and never when the environment
+    /// gave the token. Saying yes counts as having looked.
+    pub fn is_due(&self) -> bool {
         let now = self.clock.boot();
-        let before = {
-            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-            if now.saturating_sub(seen.looked) < LOOK {
-                return;
-            }
-            seen.looked = now;
-            seen.mtime_ns
-        };
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.fixed.is_some() || now.saturating_sub(seen.looked) < LOOK {
+            return false;
+        }
+        seen.looked = now;
+        true
+    }
+
+    /// Reads the file again when it changed. Blocking.
+    pub fn refresh(&self) {
+        let before = self.seen.lock().unwrap_or_else(PoisonError::into_inner).mtime_ns;
         let changed = self.fs.metadata(&self.path).is_ok_and(|m| m.mtime_ns != before);
         if !changed {
             return;

@@ -1,6 +1,6 @@
 //! The state directory itself: its format, its reserve for a full disk, and leftovers of dead processes.
 
-use std::io::ErrorKind;
+use std::{io::ErrorKind, path::Path};
 
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ pub(super) fn open(fs: &dyn Fs, layout: &Layout, instance: &str, min_free: u64) 
         return Ok(Home { newer: Some(newer), token, _lock: None });
     }
     for dir in [layout.home(), layout.wf(), &layout.staging(), &layout.trash()] {
-        create_dir_all(fs, dir)?;
+        make_durably(fs, dir)?;
     }
     if let Err(e) = fs.metadata(&layout.format()) {
         if !e.is_not_found() {
@@ -48,6 +48,29 @@ pub(super) fn open(fs: &dyn Fs, layout: &Layout, instance: &str, min_free: u64) 
         tracing::warn!(error = %e, "no reserve for a full disk could be set aside");
     }
     Ok(Home { newer: None, token, _lock: Some(lock) })
+}
+
+/// Makes a directory and its missing parents so that a power cut cannot take their names away again. One that
+/// is there already may have been made by a process that was cut before it could do the same.
+fn make_durably(fs: &dyn Fs, dir: &Path) -> Result<()> {
+    let parent = dir.parent().unwrap_or(dir);
+    match fs.create_dir(dir) {
+        Ok(()) => Ok(fs.sync_dir(parent)?),
+        Err(e) if e.kind() == ErrorKind::NotFound && parent != dir => {
+            make_durably(fs, parent)?;
+            create_dir_all(fs, dir)?;
+            Ok(fs.sync_dir(parent)?)
+        }
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+            create_dir_all(fs, dir)?;
+            // The parent may be one that this user cannot open; then it was not made by us.
+            match fs.sync_dir(parent) {
+                Err(e) if e.kind() != ErrorKind::PermissionDenied => Err(e.into()),
+                Ok(()) | Err(_) => Ok(()),
+            }
+        }
+        Err(e) => Err(e.into()),
+    }
 }
 
 /// The format found when it is newer than ours. A format that cannot be read is an error: guessing could harm.
@@ -89,7 +112,7 @@ fn hold(fs: &dyn Fs, layout: &Layout, token: &str) -> Result<Box<dyn FsLock>> {
 /// Removes half-made and half-removed runs of processes that are gone. Failing to is no reason not to start.
 fn clear_leftovers(fs: &dyn Fs, layout: &Layout, own: &str) {
     let mut gone: Vec<(String, Box<dyn FsLock>)> = Vec::new();
-    let names = |dir: &std::path::Path| -> Vec<String> {
+    let names = |dir: &Path| -> Vec<String> {
         let listed: Vec<_> = fs.list(dir).unwrap_or_default();
         listed.into_iter().filter_map(|n| n.into_string().ok()).collect()
     };

@@ -19,6 +19,8 @@
 mod artifacts;
 mod checkpoint;
 mod claim;
+#[cfg(test)]
+mod crash;
 mod create;
 mod file;
 mod home;
@@ -29,11 +31,17 @@ mod lease;
 mod line;
 mod list;
 mod load;
+#[cfg(test)]
+mod model_disk;
+#[cfg(test)]
+mod model_fs;
 mod recover;
+mod retention;
 mod scan;
 mod shared;
 
 pub use file::{FileStore, MIN_FREE, Options};
+pub use retention::{GcItem, GcOptions, Standing};
 
 use std::{fmt, sync::Arc};
 

@@ -51,6 +51,7 @@ pub(super) fn lock(shared: &Shared, run: &RunId) -> Result<Box<dyn FsLock>> {
 fn open(shared: &Shared, run: &RunId, dir: &Path, lock: Box<dyn FsLock>) -> Result<Opened> {
     let fs = shared.fs.as_ref();
     // Names made before a crash and only seen in the cache must be on disk before anything builds on them.
+    fs.sync_dir(shared.layout.wf())?;
     fs.sync_dir(dir)?;
     let incarnation = load::incarnation(shared, run)?;
     let path = dir.join(layout::LOG);

@@ -92,7 +92,10 @@ pub fn error_object(error: &Error) -> Map<String, Value> {
 
 /// The error as one text: what was wrong, what to do next.
 pub fn error_text(error: &Error) -> String {
-    format!("{} ({}). Next: {}.", error.message.trim_end_matches('.'), error.code, error.code.hint())
+    let hint = error.code.hint();
+    // Some messages end with the hint themselves; nobody needs it twice.
+    let what = error.message.trim_end_matches('.').trim_end_matches(hint).trim_end_matches([';', ' ']);
+    format!("{what} ({}). Next: {hint}.", error.code)
 }
 
 /// Bytes of a value on the wire.

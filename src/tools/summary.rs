@@ -50,7 +50,7 @@ pub fn run(view: &RunView) -> String {
     text.push_str(". ");
     let done = view.nodes.iter().filter(|n| n.state == NodeState::Succeeded).count();
     if !view.state.is_terminal() {
-        text.push_str(&format!("{done} of {} nodes done", view.nodes.len()));
+        text.push_str(&format!("{done} of {} nodes done", view.nodes_total));
         if let Some(node) = &view.current_node {
             text.push_str(&format!(", now at '{node}'"));
         }

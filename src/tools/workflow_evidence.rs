@@ -87,12 +87,14 @@ async fn run(kernel: KernelHandle, args: Args, _context: CallContext) -> Outcome
     }
     let kernel = kernel.get().await?;
     let evidence = kernel.evidence(id.as_str(), args.evidence_id.as_deref()).await?;
+    // A verdict taken over from a child names a bundle of the child.
+    let owner = evidence.bundle.run_id.clone().unwrap_or_else(|| id.to_string());
     let page = match &args.file {
-        Some(name) => Some(page(&kernel, id.as_str(), &evidence, name, args.offset).await?),
+        Some(name) => Some(page(&kernel, &owner, &evidence, name, args.offset).await?),
         None => None,
     };
-    let pictures = if args.screenshots { pictures(&kernel, id.as_str(), &evidence).await? } else { Vec::new() };
-    let mut result = answer(evidence, id.as_str(), page)?;
+    let pictures = if args.screenshots { pictures(&kernel, &owner, &evidence).await? } else { Vec::new() };
+    let mut result = answer(evidence, &owner, page)?;
     result.attachments.extend(pictures);
     Ok(result)
 }

@@ -127,9 +127,17 @@ fn strip_outputs(result: &mut ToolResult) {
 }
 
 async fn text(kernel: &Kernel, run: &str, node: &str, offset: u64) -> Result<NodeText, Error> {
-    let text = kernel.node_output(run, node, offset, OUTPUT_PAGE).await?;
-    let next_offset = (text.len() >= OUTPUT_PAGE).then(|| offset.saturating_add(text.len() as u64));
-    Ok(NodeText { node: node.to_owned(), offset, text, next_offset })
+    // A page that would end inside a character is asked for a little shorter.
+    for limit in (OUTPUT_PAGE - 3..=OUTPUT_PAGE).rev() {
+        let text = kernel.node_output(run, node, offset, limit).await?;
+        let full = text.len() >= limit;
+        if full && text.ends_with(char::REPLACEMENT_CHARACTER) && limit > OUTPUT_PAGE - 3 {
+            continue;
+        }
+        let next_offset = full.then(|| offset.saturating_add(limit as u64));
+        return Ok(NodeText { node: node.to_owned(), offset, text, next_offset });
+    }
+    Err(Error::new(Code::Internal, "no page of the output could be read"))
 }
 
 /// Waits for a change; an open gate is asked of the person meanwhile when the host can.

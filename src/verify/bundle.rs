@@ -117,36 +117,17 @@ async fn patch(
         return Ok(None);
     }
     let redactor = verifier.redactor.clone();
-    let (patch, hidden) = blocking(move || hide(patch, &redactor)).await.ok_or(Error::Thread("redact the patch"))?;
+    let (patch, hidden) = blocking(move || {
+        let shown = redactor.bytes(&patch);
+        let hidden = shown != patch;
+        (shown, hidden)
+    })
+    .await
+    .ok_or(Error::Thread("redact the patch"))?;
     if hidden {
         notes.push("secrets were taken out of the patch, so it does not apply as it is".to_owned());
     }
     Ok(Some(patch))
-}
-
-/// Takes secrets out; bytes that are no text stay as they are unless a secret stands in their line.
-fn hide(patch: Vec<u8>, redactor: &Redactor) -> (Vec<u8>, bool) {
-    let text = match String::from_utf8(patch) {
-        Ok(text) => {
-            let hidden = redactor.text(&text);
-            let changed = hidden != text;
-            return (hidden.into_bytes(), changed);
-        }
-        Err(bytes) => bytes.into_bytes(),
-    };
-    let mut out = Vec::with_capacity(text.len());
-    let mut changed = false;
-    for line in text.split_inclusive(|b| *b == b'\n') {
-        let shown = String::from_utf8_lossy(line);
-        let hidden = redactor.text(&shown);
-        if hidden == shown {
-            out.extend_from_slice(line);
-        } else {
-            changed = true;
-            out.extend_from_slice(hidden.as_bytes());
-        }
-    }
-    (out, changed)
 }
 
 fn host() -> String {

@@ -242,6 +242,13 @@ async fn the_token_is_kept_and_guarded() {
 
     let again = start(home.path(), &settings()).await;
     assert_eq!(again.token, first);
+    // A rotated token counts within a second or so, the old one no longer.
+    let rotated = "a".repeat(64);
+    std::fs::write(&file, &rotated).unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(1200)).await;
+    let (old, new) = (format!("Bearer {first}"), format!("Bearer {rotated}"));
+    assert_eq!(ask(&again, "GET", "/nope", &[("Authorization", &new)], b"").await.status, 404);
+    assert_eq!(ask(&again, "GET", "/nope", &[("Authorization", &old)], b"").await.status, 401);
     // Another server's file is left alone.
     std::fs::write(&info, r#"{"id":"x","name":"clawo","version":"9","pid":1,"host":"h","port":1,"url":"u","startedAt":"2026-01-01T00:00:00.000Z"}"#).unwrap();
     again.stop.cancel();

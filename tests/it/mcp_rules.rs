@@ -110,7 +110,7 @@ fn every_tool_keeps_the_rules() {
 }
 
 /// Whether a value fits a schema, as far as our schemas go; the first misfit.
-fn misfit(schema: &Value, value: &Value, at: &str) -> Option<String> {
+pub(crate) fn misfit(schema: &Value, value: &Value, at: &str) -> Option<String> {
     let fits = match schema["type"].as_str().unwrap() {
         "string" => value.is_string(),
         "boolean" => value.is_boolean(),
@@ -206,7 +206,7 @@ fn view() -> RunView {
             since: at,
             changes: "2 files".into(),
             checks: "none".into(),
-            spent: "0.0000 USD in 0 turns".into(),
+            spent: "$0.25".into(),
             on_approve: "implement".into(),
             on_reject: "fail".into(),
             answer_with: json!({ "tool": "workflow_approve" }),

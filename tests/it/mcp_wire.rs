@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use claw_orchestrator::{
-    kernel::Error,
+    kernel::{Error, Kernel},
     model::Code,
     protocol::{Options, Server, stdio},
     tools::{KernelHandle, Selection},
@@ -56,6 +56,17 @@ pub(crate) struct Wire {
 impl Wire {
     pub(crate) fn new(opening: Opening) -> Self {
         let (server, opened) = server(opening);
+        Self::of(server, opened)
+    }
+
+    /// A connection to a server over a real kernel.
+    pub(crate) fn real(kernel: Kernel) -> Self {
+        let registry = Selection::default().apply().unwrap().registry;
+        let server = Server::new(KernelHandle::ready(kernel), registry, Options::default()).unwrap();
+        Self::of(server, Arc::default())
+    }
+
+    fn of(server: Server, opened: Arc<AtomicUsize>) -> Self {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         let (reader, writer) = tokio::io::split(theirs);
         let served = tokio::spawn(stdio::serve_on(server, reader, writer, CancellationToken::new()));
@@ -71,8 +82,12 @@ impl Wire {
     }
 
     pub(crate) async fn initialize(&mut self, version: &str) -> Value {
+        self.initialize_with(version, json!({})).await
+    }
+
+    pub(crate) async fn initialize_with(&mut self, version: &str, capabilities: Value) -> Value {
         let params = json!({
-            "protocolVersion": version, "capabilities": {}, "clientInfo": { "name": "test", "version": "1" }
+            "protocolVersion": version, "capabilities": capabilities, "clientInfo": { "name": "test", "version": "1" }
         });
         let answer = self.request("initialize", params).await;
         self.line(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }).to_string()).await;

@@ -68,21 +68,14 @@ impl<'v> Fields<'v> {
     /// A string of at most [`STRING_MAX`] bytes.
     pub fn string(&mut self, key: &'static str, out: &mut Vec<Problem>) -> Option<String> {
         let value = self.raw(key)?;
-        match value {
-            Value::String(text) if text.len() > STRING_MAX => {
-                self.problem(key, format!("longer than {STRING_MAX} bytes"), out);
-                None
-            }
-            Value::String(text) if text.contains('\0') => {
-                self.problem(key, "contains a NUL character", out);
-                None
-            }
-            Value::String(text) => Some(text.clone()),
-            other => {
-                self.problem(key, format!("expected a string, found {}", type_of(other)), out);
-                None
-            }
-        }
+        let wrong = match value.as_str() {
+            Some(text) if text.len() > STRING_MAX => format!("longer than {STRING_MAX} bytes"),
+            Some(text) if text.contains('\0') => "contains a NUL character".to_owned(),
+            Some(text) => return Some(text.to_owned()),
+            None => format!("expected a string, found {}", type_of(value)),
+        };
+        self.problem(key, wrong, out);
+        None
     }
 
     /// A string that must be there and not be blank.

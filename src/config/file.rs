@@ -1,0 +1,164 @@
+//! `config.toml`: its keys, and errors that name the line and the key.
+
+use std::{collections::BTreeMap, path::Path};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, de::Error as _};
+
+use super::Error;
+
+/// The configuration file. Unknown keys are errors; every key may be left out.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct File {
+    /// The HTTP server.
+    #[serde(default)]
+    pub server: ServerTable,
+    /// Agent sessions.
+    #[serde(default)]
+    pub sessions: SessionsTable,
+    /// Engines, by name.
+    #[serde(default)]
+    pub engines: BTreeMap<String, EngineTable>,
+    /// Workflow runs.
+    #[serde(default)]
+    pub workflow: WorkflowTable,
+    /// The MCP server.
+    #[serde(default)]
+    pub mcp: McpTable,
+    /// What must not be shown or passed on.
+    #[serde(default)]
+    pub secrets: SecretsTable,
+}
+
+/// `[server]`
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ServerTable {
+    /// Address to bind; 127.0.0.1 by default.
+    pub host: Option<String>,
+    /// Port to bind; 0 is any free one. 18796 by default.
+    pub port: Option<u16>,
+    /// Further `Host` values that are accepted.
+    #[serde(default)]
+    pub allowed_hosts: Vec<String>,
+    /// Further `Origin` values that are accepted.
+    #[serde(default)]
+    pub allowed_origins: Vec<String>,
+    /// Requests a minute and address, 1 to 1000000. 300 by default.
+    #[serde(default, deserialize_with = "rate_limit")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub rate_limit: Option<u32>,
+    /// Longest body in bytes, 1024 to 1 GiB. 5242880 by default.
+    #[serde(default, deserialize_with = "body_bytes")]
+    #[schemars(range(min = 1024, max = 1_073_741_824))]
+    pub max_body_bytes: Option<usize>,
+}
+
+/// `[sessions]`
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SessionsTable {
+    /// Engine where a spec names none.
+    pub default_engine: Option<String>,
+    /// Most live sessions, 1 to 1000. The default depends on the command.
+    #[serde(default, deserialize_with = "sessions")]
+    #[schemars(range(min = 1, max = 1000))]
+    pub max: Option<usize>,
+}
+
+/// `[engines.<name>]`
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EngineTable {
+    /// Its program, by path or by name.
+    pub bin: Option<String>,
+    /// Names of variables let through to it.
+    #[serde(default)]
+    pub env: Vec<String>,
+}
+
+/// `[workflow]`
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WorkflowTable {
+    /// Whether a starting server continues runs whose owner is gone. False by default.
+    pub auto_resume: Option<bool>,
+}
+
+/// `[mcp]`
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct McpTable {
+    /// Only these tools are offered.
+    pub tools: Option<Vec<String>>,
+}
+
+/// `[secrets]`
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SecretsTable {
+    /// Further shapes of variable names that count as secret, with `*` for anything.
+    #[serde(default)]
+    pub names: Vec<String>,
+}
+
+/// Bounds of the numbers, shared with the environment.
+pub(super) const RATE_LIMIT: (u64, u64) = (1, 1_000_000);
+pub(super) const BODY_BYTES: (u64, u64) = (1024, 1 << 30);
+pub(super) const SESSIONS: (u64, u64) = (1, 1000);
+
+/// A number within bounds.
+pub(super) fn bounded<T: TryFrom<u64>>(number: i128, (min, max): (u64, u64)) -> Result<T, String> {
+    u64::try_from(number)
+        .ok()
+        .filter(|number| (min..=max).contains(number))
+        .and_then(|number| T::try_from(number).ok())
+        .ok_or_else(|| format!("{number} is not between {min} and {max}"))
+}
+
+fn within<'de, D: Deserializer<'de>, T: TryFrom<u64>>(from: D, bounds: (u64, u64)) -> Result<Option<T>, D::Error> {
+    bounded(i128::from(i64::deserialize(from)?), bounds).map(Some).map_err(D::Error::custom)
+}
+
+fn rate_limit<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    within(from, RATE_LIMIT)
+}
+
+fn body_bytes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
+    within(from, BODY_BYTES)
+}
+
+fn sessions<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
+    within(from, SESSIONS)
+}
+
+/// Reads the text of the file at `path`.
+pub fn parse(path: &Path, text: &str) -> Result<File, Error> {
+    toml::from_str(text).map_err(|e| {
+        let start = e.span().map_or(0, |span| span.start);
+        let before = text.get(..start).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        Error::File { path: path.to_owned(), line, key: key_at(text, line), reason: e.message().to_owned() }
+    })
+}
+
+/// The key on a line with the table it stands in.
+fn key_at(text: &str, line: usize) -> String {
+    let mut table = "";
+    let mut key = "";
+    for text in text.lines().take(line).map(str::trim) {
+        if let Some(header) = text.strip_prefix('[') {
+            table = header.split(']').next().unwrap_or_default();
+            key = "";
+        } else if let Some((name, _)) = text.split_once('=') {
+            key = name.trim();
+        }
+    }
+    match (table, key) {
+        ("", "") => "(file)".to_owned(),
+        ("", key) => key.to_owned(),
+        (table, "") => table.to_owned(),
+        (table, key) => format!("{table}.{key}"),
+    }
+}
