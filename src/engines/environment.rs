@@ -39,21 +39,7 @@ pub(crate) fn build(
     vars.extend(config.env.iter().filter(|(name, _)| needed(name)).map(|(n, v)| (n.clone(), v.clone())));
     vars.extend(run_env.iter().cloned());
     vars.extend(fixed.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())));
-    let plain: Vec<&String> = config.env.iter().filter(|(name, _)| is_plain(name)).map(|(_, value)| value).collect();
-    ChildEnv {
-        vars: vars.into_iter().map(|(n, v)| (n.into(), v.into())).collect(),
-        secrets: cleaned.dropped_values.into_iter().filter(|value| !plain.contains(&value)).collect(),
-    }
-}
-
-/// Parts of names that always mean a secret.
-const SECRET_WORDS: &[&str] = &["KEY", "TOKEN", "SECRET", "PASSW", "CREDENTIAL"];
-
-/// Kept from agents, but no secret: hiding a path or a region wherever it is mentioned would only make texts
-/// unreadable.
-fn is_plain(name: &str) -> bool {
-    let kept_back = name.starts_with("CLAWO_") || matches!(name, "AWS_REGION" | "AWS_DEFAULT_REGION" | "AWS_PROFILE");
-    kept_back && !SECRET_WORDS.iter().any(|word| name.contains(word))
+    ChildEnv { vars: vars.into_iter().map(|(n, v)| (n.into(), v.into())).collect(), secrets: cleaned.dropped_values }
 }
 
 fn matches(pattern: &str, name: &str) -> bool {

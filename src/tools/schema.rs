@@ -158,19 +158,7 @@ pub fn clean(schema: Value, level: usize, max: usize) -> Value {
             map.insert("properties".to_owned(), Value::Object(cleaned));
         }
     }
-    order(map)
-}
-
-/// Type, description, then the rest as it came, so that schemas read well and stay stable.
-fn order(mut map: Object) -> Value {
-    let mut out = Object::new();
-    for key in ["type", "description"] {
-        if let Some(value) = map.remove(key) {
-            out.insert(key.to_owned(), value);
-        }
-    }
-    out.extend(map);
-    Value::Object(out)
+    Value::Object(map)
 }
 
 fn type_of(value: &Value) -> &'static str {

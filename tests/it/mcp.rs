@@ -204,7 +204,12 @@ async fn resources_prompts_and_completions() {
     let prompt = json!({ "name": "solve", "arguments": { "task": "say \"hi\"", "cwd": "/p", "check": "cargo test" } });
     let answer = wire.request("prompts/get", prompt).await;
     let text = answer["result"]["messages"][0]["content"]["text"].as_str().unwrap();
-    assert!(text.contains(r#""task": "say \"hi\"""#) && text.contains(r#""cmd":"cargo","args":["test"]"#), "{text}");
+    assert!(
+        text.contains(r#""task": "say \"hi\"""#)
+            && text.contains(r#""cmd":"cargo""#)
+            && text.contains(r#""args":["test"]"#),
+        "{text}"
+    );
     let answer = wire.request("prompts/get", json!({ "name": "solve", "arguments": { "cwd": "/p" } })).await;
     assert!(answer["error"]["message"].as_str().unwrap().starts_with("task: "));
 

@@ -271,6 +271,17 @@ async fn tasks_are_views_of_runs() {
         assert_eq!(task["error"]["code"], -32602, "{bad}: {task}");
     }
 
+    // A check that still runs is joined by its label.
+    let joined = json!({ "name": "verify_run", "arguments": { "cwd": world.project(), "contract": check(&["sleep", "1"]), "label": "j" } });
+    let answer = wire.request("tools/call", modern(joined, &capabilities)).await;
+    assert_eq!(answer["result"]["taskId"], "j", "{answer}");
+    let other = json!({ "name": "verify_run", "arguments": { "cwd": world.project(), "contract": check(&["true"]), "label": "j" } });
+    let busy = wire.request("tools/call", modern(other, &json!({}))).await;
+    assert_eq!(busy["result"]["structuredContent"]["code"], "busy", "{busy}");
+    let pick_up = json!({ "name": "verify_run", "arguments": { "label": "j" } });
+    let answer = wire.request("tools/call", modern(pick_up, &json!({}))).await;
+    assert_eq!(good("verify_run", &answer)["passed"], true);
+
     let verify = json!({ "name": "verify_run", "arguments": { "cwd": world.project(), "contract": check(&["sleep", "600"]), "label": "v" } });
     let answer = wire.request("tools/call", modern(verify, &capabilities)).await;
     assert_eq!(answer["result"]["taskId"], "v", "{answer}");
