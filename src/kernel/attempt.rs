@@ -217,7 +217,9 @@ impl Actor {
         }
         let error = match &result.status {
             Status::Succeeded => None,
-            Status::Failed(why) | Status::Exhausted(why) => Some(self.kernel.services.redactor.text(why)),
+            Status::Failed(why) | Status::Hopeless(why) | Status::Exhausted(why) => {
+                Some(self.kernel.services.redactor.text(why))
+            }
             // Only a stop stops a node; ending without one is its failure.
             Status::Stopped => Some("the attempt ended early".to_owned()),
         };
@@ -236,7 +238,7 @@ impl Actor {
                     events.push(Event::SteerApplied { node, ids });
                 }
             }
-            Some(why) if entry.failures < node.retry.max => {
+            Some(why) if entry.failures < node.retry.max && !matches!(result.status, Status::Hopeless(_)) => {
                 let failures = entry.failures + 1;
                 let wait = node.retry.backoff_ms.saturating_mul(u64::from(failures));
                 let retry_at = self.kernel.services.clock.wall().plus_millis(i64::try_from(wait).unwrap_or(i64::MAX));

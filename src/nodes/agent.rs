@@ -43,7 +43,7 @@ pub(super) async fn run(ctx: &NodeCtx, node: &AgentNode) -> NodeResult {
         let data = json!({ "engine": node.choice.engine, "nativeId": id });
         ctx.report.send(Report::Part { key: session_key(name), data, text: None }).await;
     }
-    let status = if outcome.ok { Status::Succeeded } else { Status::Failed(turn::failure(&outcome)) };
+    let status = if outcome.ok { Status::Succeeded } else { turn::failed(&outcome) };
     NodeResult {
         status,
         data: [("turn".to_owned(), turn_data(&outcome))].into(),

@@ -12,6 +12,7 @@ use super::{
     turn::{self, Ended, Turn},
 };
 use crate::{
+    engines::ErrorClass,
     model::spec::{FanoutAgent, FanoutNode},
     sys::ids,
 };
@@ -27,6 +28,8 @@ struct Member {
     ok: bool,
     report: String,
     error: Option<String>,
+    /// It failed in a way that a retry cannot help.
+    hopeless: bool,
     exhausted: Option<String>,
     stopped: bool,
     unkillable: Vec<String>,
@@ -74,7 +77,9 @@ pub(super) async fn run(ctx: &NodeCtx, node: &FanoutNode) -> NodeResult {
     if reports.is_empty() {
         let why: Vec<String> =
             members.iter().map(|m| format!("{}: {}", name(m), m.error.clone().unwrap_or_default())).collect();
-        result.status = Status::Failed(format!("no agent succeeded: {}", why.join("; ")));
+        let why = format!("no agent succeeded: {}", why.join("; "));
+        let hopeless = members.iter().all(|m| m.hopeless);
+        result.status = if hopeless { Status::Hopeless(why) } else { Status::Failed(why) };
         return result;
     }
     if node.synthesize && reports.len() >= 2 {
@@ -90,12 +95,15 @@ fn finished(ctx: &NodeCtx, index: usize, agent: &FanoutAgent) -> Option<Member> 
     let (data, text) = ctx.attempt.parts.get(&key(agent))?;
     let ok = data.get("ok").and_then(Value::as_bool)?;
     let same = data.get("attempt").and_then(Value::as_u64) == Some(u64::from(ctx.attempt.attempt));
-    // A finished success stands over crashes and retries; a failure only within the attempt it belongs to.
-    (ok || same).then(|| Member {
+    let hopeless = data.get("errorClass").and_then(Value::as_str) == Some(ErrorClass::Auth.as_str());
+    // A finished success stands over crashes and retries; a failure only within the attempt it belongs to,
+    // unless it would come again.
+    (ok || same || hopeless).then(|| Member {
         index,
         ok,
         report: text.clone().unwrap_or_default(),
         error: data.get("error").and_then(Value::as_str).map(str::to_owned),
+        hopeless,
         exhausted: None,
         stopped: false,
         unkillable: Vec::new(),
@@ -112,6 +120,7 @@ async fn member(ctx: &NodeCtx, node: &FanoutNode, index: usize) -> Member {
         ok: false,
         report: String::new(),
         error: None,
+        hopeless: false,
         exhausted: None,
         stopped: false,
         unkillable: Vec::new(),
@@ -146,6 +155,7 @@ async fn member(ctx: &NodeCtx, node: &FanoutNode, index: usize) -> Member {
             member.ok = outcome.ok;
             if !outcome.ok {
                 member.error = Some(turn::failure(&outcome));
+                member.hopeless = turn::refused_login(&outcome);
             }
             member.report = outcome.text;
         }

@@ -218,6 +218,8 @@ pub enum Status {
     Succeeded,
     /// It did not.
     Failed(String),
+    /// It did not, and the same again cannot end better: no retries are spent on it.
+    Hopeless(String),
     /// A bound of the run was reached; the run ends with this reason.
     Exhausted(String),
     /// It was stopped from outside; `Stop` of the actor says why.

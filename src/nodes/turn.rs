@@ -238,6 +238,18 @@ pub fn answered(done: Done) -> Result<(TurnOutcome, Vec<String>), Box<super::Nod
     Err(Box::new(NodeResult { status, unkillable: done.unkillable, touched: true, ..NodeResult::default() }))
 }
 
+/// What an outcome that is no success makes of its node. A refused login is not tried again: the
+/// same key would be refused the same way.
+pub fn failed(outcome: &TurnOutcome) -> super::Status {
+    let why = failure(outcome);
+    if refused_login(outcome) { super::Status::Hopeless(why) } else { super::Status::Failed(why) }
+}
+
+/// Whether the engine could not log in.
+pub fn refused_login(outcome: &TurnOutcome) -> bool {
+    outcome.error.as_ref().is_some_and(|e| e.class == ErrorClass::Auth)
+}
+
 /// Why an outcome is no success, in one sentence.
 pub fn failure(outcome: &TurnOutcome) -> String {
     match &outcome.error {

@@ -1,5 +1,7 @@
 //! What integration tests stand on: a world of its own with a home, a repository, agents and a kernel.
 
+pub mod model;
+
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -40,6 +42,8 @@ pub struct World {
     pub env: BTreeMap<String, String>,
     /// Most sessions at once.
     pub sessions: usize,
+    /// Programs of engines.
+    pub bins: BTreeMap<String, PathBuf>,
     open: std::sync::Mutex<Vec<App>>,
 }
 
@@ -48,7 +52,7 @@ impl World {
     pub fn bare() -> Self {
         let root = tempfile::Builder::new().prefix("clawo world ").tempdir().unwrap();
         std::fs::create_dir(root.path().join("project")).unwrap();
-        Self { root, env: BTreeMap::new(), sessions: 8, open: std::sync::Mutex::default() }
+        Self { root, env: BTreeMap::new(), sessions: 8, bins: BTreeMap::new(), open: std::sync::Mutex::default() }
     }
 
     /// A world whose project is a repository with one commit.
@@ -128,7 +132,7 @@ impl World {
             user_home: None,
             program: clawo(),
             default_engine: Some("scripted".to_owned()),
-            engine_bins: BTreeMap::new(),
+            engine_bins: self.bins.clone(),
             engine_env: BTreeMap::new(),
             max_sessions: Some(self.sessions),
             auto_resume: false,
@@ -246,4 +250,28 @@ pub fn processes(needle: &str) -> Vec<String> {
         }
     }
     found
+}
+
+/// Processes that were started for a run: ids, command lines and environments.
+pub fn of_run(run: &str) -> Vec<(i32, String, String)> {
+    let mark = format!("CLAWO_RUN_ID={run}\n");
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(pid) = entry.file_name().into_string().unwrap_or_default().parse::<i32>() else { continue };
+        let read = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
+        let env = String::from_utf8_lossy(&read("environ")).replace('\0', "\n");
+        if env.contains(&mark) {
+            found.push((pid, String::from_utf8_lossy(&read("cmdline")).replace('\0', " "), env));
+        }
+    }
+    found
+}
+
+/// Waits until `test` holds; fails after twenty seconds.
+pub async fn happens(what: &str, test: impl Fn() -> bool) {
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    while !test() {
+        assert!(std::time::Instant::now() < deadline, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
