@@ -1,6 +1,9 @@
 //! Files of a run beside its log: long texts and evidence. Written durably before the batch that names them.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+};
 
 use sha2::{Digest, Sha256};
 
@@ -12,11 +15,17 @@ use crate::{
 
 /// Stores one file: temporary name, sync, rename, directory sync. Whatever stood there is replaced; only a
 /// batch that was never committed can have left it.
-pub(super) fn put(shared: &Shared, run: &RunId, path: &str, bytes: &[u8]) -> Result<ArtifactRef> {
+pub(super) fn put(
+    shared: &Shared,
+    run: &RunId,
+    path: &str,
+    bytes: &[u8],
+    known: &mut HashSet<PathBuf>,
+) -> Result<ArtifactRef> {
     let below = layout::safe_relative(run, path)?;
     let dir = shared.layout.run(run);
     let parent = below.parent().unwrap_or(Path::new(""));
-    layout::make_dirs(shared.fs.as_ref(), &dir, parent)?;
+    layout::make_dirs(shared.fs.as_ref(), &dir, parent, known)?;
     let temp = shared.temp(&dir.join(layout::TEMP))?;
     let written = shared.write_synced(&temp, bytes).and_then(|()| Ok(shared.fs.rename(&temp, &dir.join(&below))?));
     if written.is_err() {
@@ -33,11 +42,17 @@ fn sha256(bytes: &[u8]) -> String {
 }
 
 /// Stores a directory so that it is there whole or not at all. A directory that stood there is moved away first.
-pub(super) fn put_directory(shared: &Shared, run: &RunId, path: &str, files: &[(String, Vec<u8>)]) -> Result<()> {
+pub(super) fn put_directory(
+    shared: &Shared,
+    run: &RunId,
+    path: &str,
+    files: &[(String, Vec<u8>)],
+    known: &mut HashSet<PathBuf>,
+) -> Result<()> {
     let below = layout::safe_relative(run, path)?;
     let dir = shared.layout.run(run);
     let parent = below.parent().unwrap_or(Path::new(""));
-    layout::make_dirs(shared.fs.as_ref(), &dir, parent)?;
+    layout::make_dirs(shared.fs.as_ref(), &dir, parent, known)?;
     let temp = shared.temp(&dir.join(layout::TEMP))?;
     let target = dir.join(&below);
     let placed = fill(shared, run, &temp, files).and_then(|()| place(shared, &temp, &target));
@@ -52,11 +67,11 @@ pub(super) fn put_directory(shared: &Shared, run: &RunId, path: &str, files: &[(
 pub(super) fn fill(shared: &Shared, run: &RunId, root: &Path, files: &[(String, Vec<u8>)]) -> Result<()> {
     let fs = shared.fs.as_ref();
     fs.create_dir(root)?;
-    let mut dirs: Vec<PathBuf> = vec![root.to_owned()];
+    let (mut dirs, mut known) = (vec![root.to_owned()], HashSet::new());
     for (name, bytes) in files {
         let below = layout::safe_relative(run, name)?;
         let parent = below.parent().unwrap_or(Path::new(""));
-        layout::make_dirs(fs, root, parent)?;
+        layout::make_dirs(fs, root, parent, &mut known)?;
         shared.write_synced(&root.join(&below), bytes)?;
         let dir = root.join(parent);
         if !dirs.contains(&dir) {

@@ -1,6 +1,6 @@
 //! The right to write one run on a file system: commits, and the proof of still being the owner.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{collections::HashSet, path::PathBuf, sync::Arc};
 
 use serde_json::{Value, json};
 
@@ -42,6 +42,8 @@ pub(super) struct FileClaim {
     incarnation: Incarnation,
     lease: Lease,
     state: State,
+    /// Directories this claim has made sure of.
+    known: HashSet<PathBuf>,
     _lock: Box<dyn FsLock>,
 }
 
@@ -98,7 +100,8 @@ impl FileClaim {
         let Opened { log, lock, last, len, incarnation, lease } = opened;
         shared.note_held(&run, &lease.acquisition_id);
         let dir = shared.layout.run(&run);
-        Self { shared, run, dir, log, last, len, incarnation, lease, state: State::Good, _lock: lock }
+        let (state, known) = (State::Good, HashSet::new());
+        Self { shared, run, dir, log, last, len, incarnation, lease, state, known, _lock: lock }
     }
 
     fn superseded(&self, reason: impl Into<String>) -> Error {
@@ -228,13 +231,15 @@ impl Claim for FileClaim {
 
     fn put_artifact(&mut self, path: &str, bytes: &[u8]) -> Result<ArtifactRef> {
         self.prove_or_lose()?;
-        let outcome = artifacts::put(&self.shared, &self.run, path, bytes);
+        let outcome = artifacts::put(&self.shared, &self.run, path, bytes, &mut self.known);
         self.poisoning(outcome)
     }
 
     fn put_directory(&mut self, path: &str, files: &[(String, Vec<u8>)]) -> Result<()> {
         self.prove_or_lose()?;
-        let outcome = artifacts::put_directory(&self.shared, &self.run, path, files);
+        let outcome = artifacts::put_directory(&self.shared, &self.run, path, files, &mut self.known);
+        // It may have replaced directories that were known.
+        self.known.clear();
         self.poisoning(outcome)
     }
 

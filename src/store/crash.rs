@@ -162,24 +162,18 @@ fn every_power_cut_leaves_a_run_that_goes_on() {
     workload(&fs).unwrap();
     let states = fs.kept_states();
     let all = Seen::default().cuts(&states, &UNREAD);
-    let started = std::time::Instant::now();
-    eprintln!("all {}", all.len());
     assert!(all.len() > 500, "only {} disks", all.len());
     for (disk, acknowledged) in all {
         check(disk, acknowledged);
     }
-    eprintln!("{:?}", started.elapsed());
     let (mut seen, mut second) = (Seen::default(), 0);
-    let l = seen.cuts(&states, &LESSER);
-    eprintln!("l {} {:?}", l.len(), started.elapsed());
-    for (disk, acknowledged) in l {
+    for (disk, acknowledged) in seen.cuts(&states, &LESSER) {
         let fs = check(disk, acknowledged);
         for (disk, acknowledged) in seen.cuts(&fs.kept_states(), &LESSER) {
             second += 1;
             check(disk, acknowledged);
         }
     }
-    eprintln!("{second} {:?}", started.elapsed());
     assert!(second > 500, "only {second} disks of a second cut");
 }
 
@@ -188,7 +182,6 @@ fn every_power_cut_leaves_a_run_that_goes_on() {
 fn every_failing_operation_is_survived_and_no_batch_is_half_there() {
     let clean = machine();
     workload(&clean).unwrap();
-    let started = std::time::Instant::now();
     let (mut failures, mut cuts) = (0, 0);
     for fault in [Fault::Io, Fault::Full] {
         for at in 0..clean.operations() {
@@ -197,7 +190,6 @@ fn every_failing_operation_is_survived_and_no_batch_is_half_there() {
             // A cache that cannot be written is no failure, so the workload may well end.
             if workload(&fs).is_err() {
                 failures += 1;
-                fs.keep_states();
                 go_on(&fs);
             }
             let disks = Seen::default().cuts(&fs.kept_states(), &LESSER);
@@ -207,8 +199,7 @@ fn every_failing_operation_is_survived_and_no_batch_is_half_there() {
             }
         }
     }
-    eprintln!("failures {failures} cuts {cuts} {:?}", started.elapsed());
-    assert!(failures > 50 && cuts > 1000, "only {failures} failures and {cuts} cuts");
+    assert!(failures > 100 && cuts > 500, "only {failures} failures and {cuts} cuts");
 }
 
 /// What a process does after an error: open again, see what is there, add to it.
@@ -218,11 +209,8 @@ fn go_on(fs: &ModelFs) {
         assert_eq!(fs.acknowledged(), NOTHING);
         create(fs, &store).unwrap();
     }
-    let mut claim = store.claim(&run()).or_else(|e| match e {
-        Error::Owned { .. } => panic!("a failed handle keeps the run"),
-        other => Err(other),
-    });
-    let claim = claim.as_mut().unwrap();
+    // A failed handle that was dropped must not keep the run.
+    let mut claim = store.claim(&run()).unwrap();
     let last = *numbers(&store).1.last().unwrap();
     fs.acknowledge(last);
     if last < 2 {

@@ -75,10 +75,11 @@ fn build(shared: &Shared, run: &NewRun, stage: &Path) -> Result<Opened> {
     shared.write_synced(&stage.join(layout::SPEC), spec.as_bytes())?;
     let text = format!("{}\n", json!(incarnation));
     shared.write_synced(&stage.join(layout::INCARNATION), text.as_bytes())?;
+    let mut known = std::collections::HashSet::new();
     for (path, bytes) in &run.artifacts {
         let below = layout::safe_relative(&run.run_id, path)?;
         let parent = below.parent().unwrap_or(Path::new(""));
-        layout::make_dirs(fs, stage, parent)?;
+        layout::make_dirs(fs, stage, parent, &mut known)?;
         shared.write_synced(&stage.join(&below), bytes)?;
         fs.sync_dir(&stage.join(parent))?;
     }

@@ -37,10 +37,10 @@ pub(super) fn put(
             Err(e) => {
                 let _ = remove_tree(fs, &temp);
                 // Another process took the number; the bundle carries its id, so it is made again.
-                match e {
-                    Error::Io(io) if io.kind() == ErrorKind::AlreadyExists => number += 1,
-                    other => return Err(shared.noticing_full_disk(other)),
+                if !is_there(&e) {
+                    return Err(shared.noticing_full_disk(e));
                 }
+                number += 1;
             }
         }
     }
@@ -66,14 +66,18 @@ fn open(shared: &Shared, label: &RunId) -> Result<()> {
             Ok(()) => return Ok(()),
             Err(e) => {
                 let _ = remove_tree(fs, &stage);
-                match e {
-                    Error::Io(io) if io.kind() == ErrorKind::AlreadyExists => {}
-                    other => return Err(shared.noticing_full_disk(other)),
+                if !is_there(&e) {
+                    return Err(shared.noticing_full_disk(e));
                 }
             }
         }
     }
     if shared.is_label(label)? { Ok(()) } else { Err(Error::Exists(label.clone())) }
+}
+
+/// Whether something else took the name first.
+fn is_there(e: &Error) -> bool {
+    matches!(e, Error::Io(io) if io.kind() == ErrorKind::AlreadyExists)
 }
 
 /// The number after the highest one in use.

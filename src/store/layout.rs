@@ -1,6 +1,9 @@
 //! Where things lie: every path of the store is built here, and paths that callers give are judged here.
 
-use std::path::{Component, Path, PathBuf};
+use std::{
+    collections::HashSet,
+    path::{Component, Path, PathBuf},
+};
 
 use super::{Error, Result};
 use crate::{
@@ -31,6 +34,9 @@ pub(super) const TEMP: &str = ".tmp";
 const PATH_MAX: usize = 1024;
 /// Longest part of an artifact path, in bytes; the limit of common file systems.
 const NAME_MAX: usize = 255;
+
+/// Directories remembered as durable by one claim; forgetting them costs a sync each.
+const KNOWN_MAX: usize = 10_000;
 
 /// The directories of a store.
 #[derive(Debug, Clone)]
@@ -131,17 +137,28 @@ pub(super) fn lookup(fs: &dyn Fs, root: &Path, below: &Path) -> Result<Option<Ki
 }
 
 /// Makes every missing directory of `below` under `root`, each durably, without following links.
-pub(super) fn make_dirs(fs: &dyn Fs, root: &Path, below: &Path) -> Result<()> {
+///
+/// A directory that is there already may be one whose making was cut or failed before it was durable; so it
+/// is synced too, once: `known` remembers what the caller has made sure of.
+pub(super) fn make_dirs(fs: &dyn Fs, root: &Path, below: &Path, known: &mut HashSet<PathBuf>) -> Result<()> {
     lookup(fs, root, below)?;
     let mut at = root.to_owned();
     for part in below.components() {
         let parent = at.clone();
         at.push(part);
+        if known.contains(&at) {
+            continue;
+        }
         match fs.create_dir(&at) {
-            Ok(()) => fs.sync_dir(&parent)?,
+            Ok(()) => {}
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
             Err(e) => return Err(e.into()),
         }
+        fs.sync_dir(&parent)?;
+        if known.len() >= KNOWN_MAX {
+            known.clear();
+        }
+        known.insert(at.clone());
     }
     Ok(())
 }

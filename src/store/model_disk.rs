@@ -70,6 +70,11 @@ impl Write {
 }
 
 impl NameOp {
+    /// The names it changes.
+    fn names(&self) -> impl Iterator<Item = &OsString> {
+        self.remove.iter().chain(self.add.iter().map(|(name, _)| name))
+    }
+
     pub(super) fn apply(&self, names: &mut BTreeMap<OsString, usize>) {
         if let Some(name) = &self.remove {
             names.remove(name);
@@ -115,19 +120,21 @@ impl Disk {
     /// variant only: nothing of what is pending there is left, but for renames to elsewhere.
     pub(super) fn after_cut(&self, ignored: &[&str]) -> Vec<Disk> {
         let dull = self.below(ignored);
-        let dirs: Vec<(usize, usize)> = self
-            .inodes
-            .iter()
-            .enumerate()
-            .filter_map(|(i, n)| match n.as_ref() {
-                Inode::Dir { pending, .. } if !pending.is_empty() && !dull.contains(&i) => Some((i, pending.len())),
-                Inode::Dir { .. } | Inode::File { .. } => None,
-            })
-            .collect();
+        let mut dirs = Vec::new();
         let mut choices: Vec<Vec<usize>> = vec![vec![]];
-        for (_, most) in &dirs {
-            choices = choices.iter().flat_map(|c| (0..=*most).map(move |n| [c.as_slice(), &[n]].concat())).collect();
-            assert!(choices.len() <= DISKS_MAX, "too many pending directory changes");
+        for (i, inode) in self.inodes.iter().enumerate().filter(|(i, _)| !dull.contains(i)) {
+            if let Inode::Dir { pending, .. } = inode.as_ref() {
+                // A change of ignored names alone makes no difference worth a disk of its own.
+                let matters =
+                    |n: &usize| *n == 0 || pending[*n - 1].names().any(|name| !ignored.iter().any(|i| name == i));
+                let most: Vec<usize> = (0..=pending.len()).filter(matters).collect();
+                if !pending.is_empty() {
+                    dirs.push(i);
+                    choices =
+                        choices.iter().flat_map(|c| most.iter().map(move |n| [c.as_slice(), &[*n]].concat())).collect();
+                    assert!(choices.len() <= DISKS_MAX, "too many pending directory changes");
+                }
+            }
         }
         choices.iter().flat_map(|c| self.with_names(&dirs, c, &dull)).collect()
     }
@@ -150,9 +157,9 @@ impl Disk {
     }
 
     /// The disks with the first so many changes of each directory; none when that would halve a rename.
-    fn with_names(&self, dirs: &[(usize, usize)], taken: &[usize], dull: &BTreeSet<usize>) -> Vec<Disk> {
+    fn with_names(&self, dirs: &[usize], taken: &[usize], dull: &BTreeSet<usize>) -> Vec<Disk> {
         let (mut inside, mut outside) = (BTreeSet::new(), BTreeSet::new());
-        for ((dir, _), n) in dirs.iter().zip(taken) {
+        for (dir, n) in dirs.iter().zip(taken) {
             if let Inode::Dir { pending, .. } = self.inodes[*dir].as_ref() {
                 inside.extend(pending[..*n].iter().map(|o| o.number));
                 outside.extend(pending[*n..].iter().map(|o| o.number));

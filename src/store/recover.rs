@@ -25,9 +25,9 @@ pub(super) fn claim(shared: &Arc<Shared>, run: &RunId) -> Result<FileClaim> {
     shared.must_be_run(run)?;
     let dir = shared.layout.run(run);
     let lock = lock(shared, run)?;
-    let opened = open(shared, run, &dir, lock).map_err(|e| match e {
-        Error::Io(io) if io.is_not_found() && !shared.is_run(run).unwrap_or(true) => Error::NotFound(run.clone()),
-        other => shared.noticing_full_disk(other),
+    let opened = open(shared, run, &dir, lock).map_err(|e| {
+        let gone = matches!(&e, Error::Io(io) if io.is_not_found()) && !shared.is_run(run).unwrap_or(true);
+        if gone { Error::NotFound(run.clone()) } else { shared.noticing_full_disk(e) }
     })?;
     Ok(FileClaim::new(Arc::clone(shared), run.clone(), opened))
 }

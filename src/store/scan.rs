@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(read(&gap).unwrap_err().number, 2);
         assert_eq!(scan(&bytes, Base::start("other")).unwrap_err().number, 1);
         let alien = line::encode(5, 1, Time::from_millis(0), 7, &[json!({"type": "log"})]).unwrap();
-        assert_eq!(read(&[bytes.clone(), alien.bytes].concat()).unwrap_err().number, 5);
+        assert_eq!(read(&[bytes, alien.bytes].concat()).unwrap_err().number, 5);
     }
 
     /// OF-3: what a fenced-out writer adds does not count, and the chain goes on over it.
