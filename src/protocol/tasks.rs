@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::{convert, elicit, errors};
 use crate::{
     kernel::{Error, Kernel, RunView, StatusQuery},
-    model::{Code, RunId},
+    model::{Code, RunId, RunOutcome, RunState},
     tools::{Answer, KernelHandle, Outcome, ToolResult, summary, verify_run::Checks, workflow_evidence},
 };
 
@@ -114,10 +114,35 @@ fn run_task(view: &RunView, asking: Asking) -> Result<DetailedTask, ErrorData> {
     Ok(DetailedTask::new(of_run(view, payload.status()), payload))
 }
 
+/// The result of a start whose run has ended: what the tool answers, and how it ended.
 fn run_result(view: &RunView) -> Outcome {
-    let mut result = ToolResult::new(view, summary::run(view))?;
-    summary::fit_run(&mut result.structured);
-    Ok(result)
+    let ended = Ended {
+        run_id: &view.run_id,
+        workflow: &view.workflow,
+        state: view.state,
+        nodes: view.nodes.iter().map(|node| node.id.as_str()).collect(),
+        warnings: [],
+        outcome: view.outcome,
+        outcome_reason: view.outcome_reason.as_deref(),
+        evidence_id: view.evidence_id.as_deref(),
+        cost_usd: view.cost_usd,
+    };
+    ToolResult::new(&ended, summary::run(view))
+}
+
+/// Fits the output schema of the tool that started the run.
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Ended<'v> {
+    run_id: &'v RunId,
+    workflow: &'v str,
+    state: RunState,
+    nodes: Vec<&'v str>,
+    warnings: [&'v str; 0],
+    outcome: Option<RunOutcome>,
+    outcome_reason: Option<&'v str>,
+    evidence_id: Option<&'v str>,
+    cost_usd: f64,
 }
 
 fn completed(outcome: Outcome) -> Result<TaskPayload, ErrorData> {

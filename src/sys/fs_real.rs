@@ -160,7 +160,7 @@ fn lock(path: &Path) -> io::Result<Option<RealLock>> {
         let ours = file.metadata()?;
         match fs::symlink_metadata(path) {
             Ok(there) if there.dev() == ours.dev() && there.ino() == ours.ino() => {
-                return Ok(Some(RealLock { _file: file }));
+                return Ok(Some(RealLock { file }));
             }
             Ok(_) => {}
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
@@ -195,10 +195,17 @@ impl FsFile for RealFile {
     }
 }
 
-/// A lock that the system frees when the file is closed, by dropping or by dying.
+/// A lock that the system frees when the process dies.
 #[derive(Debug)]
 struct RealLock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for RealLock {
+    fn drop(&mut self) {
+        // Closing alone is not enough: a child between its fork and its exec holds a copy for a moment.
+        let _ = self.file.unlock();
+    }
 }
 
 impl FsLock for RealLock {}

@@ -125,10 +125,12 @@ async fn one_pass(
     match (&before, &after) {
         (Some(Ok(before)), Some(Ok(after))) if before != after => {
             notes.push("the tree changed while the checks ran; the digest is that of the tree afterwards".to_owned());
-            // A check that rewrites tests and leaves them so is seen by whoever reads the bundle.
-            let held = results.iter().any(|r| r.id == PROTECTED_ID && r.passed);
-            if held && let Some(now) = tests.compare(&repo, request).await?.filter(|now| !now.passed) {
-                notes.push(format!("test files changed while the checks ran: {}", now.detail));
+            // Checks run the project's own code, which must not rewrite what a later check is about to run.
+            if let Some(held) = results.iter_mut().find(|r| r.id == PROTECTED_ID && r.passed)
+                && let Some(mut now) = tests.compare(&repo, request).await?.filter(|now| !now.passed)
+            {
+                now.detail = format!("changed while the checks ran: {}", now.detail);
+                *held = now;
             }
         }
         (_, Some(Err(reason))) => notes.push(format!("the tree has no digest: {reason}")),
