@@ -9,7 +9,7 @@
 //!   +----------------------------------------------+----> let go (shutdown, superseded)
 //! ```
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -37,8 +37,12 @@ use crate::{
 const INBOX_EVERY: Duration = Duration::from_millis(150);
 /// Pause between two heartbeats in the lease.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
-/// Most log events in one batch, so that a batch stays below the store's line limit.
-const LOGS_PER_BATCH: usize = 32;
+/// Most log events in one batch, so that a batch stays below the store's line limit even when every character
+/// is written as two.
+const LOGS_PER_BATCH: usize = 16;
+/// Attempts in a row that the store may lose before the run is given up: an agent that is paid again and
+/// again for a result that cannot be kept helps nobody.
+const LOST_MAX: u32 = 5;
 /// Pauses between tries to open a run again after a failed write.
 const REOPEN_FIRST: Duration = Duration::from_millis(500);
 const REOPEN_LAST: Duration = Duration::from_secs(30);
@@ -71,6 +75,14 @@ pub(super) struct Actor {
     pub(super) shutdown: CancellationToken,
     /// Progress lines that wait for the next batch.
     pub(super) logs: Vec<Event>,
+    /// What agents of the attempt wait for, by who waits.
+    pub(super) waits: BTreeMap<String, Waiting>,
+    /// What was used while the store could not be written.
+    pub(super) owed: Vec<Event>,
+    /// Attempts in a row that ended with a failure of the store.
+    pub(super) lost: u32,
+    /// Requests to cancel that stay in the inbox until the end is on the record.
+    cancels: Vec<String>,
     /// Node, visit and number of its log events so far.
     logged: (String, u32, u32),
     inbox_due: Duration,
@@ -89,6 +101,10 @@ impl Actor {
             meter,
             shutdown,
             logs: Vec::new(),
+            waits: BTreeMap::new(),
+            owed: Vec::new(),
+            lost: 0,
+            cancels: Vec::new(),
             logged: (String::new(), 0, 0),
             inbox_due: Duration::ZERO,
             heartbeat_due: Duration::ZERO,
@@ -112,8 +128,19 @@ impl Actor {
                 Err(Lost::Stopped(Stop::Cancelled | Stop::Budget)) => {}
                 Err(Lost::Store(e)) => {
                     tracing::error!(run = %self.writer.record.run_id, error = %e, "the store failed");
-                    if !self.reopen(e).await {
+                    self.lost += 1;
+                    // What is too large today is too large tomorrow, and the handle is still good.
+                    let hopeless = matches!(e, store::Error::TooLarge { .. });
+                    if !hopeless && !self.reopen(&e).await {
                         return;
+                    }
+                    if (hopeless || self.lost >= LOST_MAX)
+                        && let Err(again) = self.give_up(&e).await
+                    {
+                        tracing::error!(run = %self.writer.record.run_id, error = ?again, "the run cannot be ended");
+                        if hopeless {
+                            return;
+                        }
                     }
                 }
             }
@@ -124,7 +151,7 @@ impl Actor {
     /// Moves the run on until it ends or parks.
     async fn advance(&mut self) -> Result<(), Lost> {
         loop {
-            if self.shutdown.is_cancelled() {
+            if self.shutdown.is_cancelled() && !self.writer.record.state.is_terminal() {
                 return Err(Lost::Stopped(Stop::Shutdown));
             }
             self.control().await?;
@@ -134,7 +161,7 @@ impl Actor {
             let now = self.kernel.services.clock.wall();
             match plan::decide(&self.writer.spec, &self.writer.record, now) {
                 Move::Stop => {
-                    self.flush_logs().await?;
+                    self.forget_cancels().await;
                     self.finished().await;
                     return Ok(());
                 }
@@ -177,7 +204,32 @@ impl Actor {
     /// Ends the run, with further events in the same batch before it.
     async fn end(&mut self, ending: &Ending, mut events: Vec<Event>) -> Result<(), Lost> {
         events.push(plan::ending(ending));
-        self.commit(events).await
+        self.commit(events).await?;
+        self.forget_cancels().await;
+        Ok(())
+    }
+
+    /// Removes the requests to cancel that the end on the record answers. One that stays does no harm.
+    async fn forget_cancels(&mut self) {
+        for id in std::mem::take(&mut self.cancels) {
+            let _ = self.writer.with(move |claim| claim.inbox_done(&id)).await;
+        }
+    }
+
+    /// Ends a run that the store keeps refusing.
+    async fn give_up(&mut self, error: &store::Error) -> Result<(), Lost> {
+        let record = self.writer.record.clone();
+        if record.state.is_terminal() {
+            return Ok(());
+        }
+        let why = format!("the results of this run cannot be stored: {error}");
+        let mut events = self.stopped_node(&record, Stop::Budget);
+        for event in &mut events {
+            if let Event::NodeState { error, .. } = event {
+                *error = Some(why.clone());
+            }
+        }
+        self.end(&verdict::cut_short(&record, why, None), events).await
     }
 
     /// Ends the run because of a stop, the current node with it.
@@ -242,6 +294,8 @@ impl Actor {
                 }
                 let _ = done.send(());
             }
+            // Nothing is added to a run that has ended; the dropped answer makes the caller look again.
+            Command::Steer { .. } if self.writer.record.state.is_terminal() => {}
             Command::Steer { steer, done } => {
                 self.commit(vec![Event::Steer { steer }]).await?;
                 let _ = done.send(());
@@ -262,33 +316,46 @@ impl Actor {
         }
         self.inbox_due = now + INBOX_EVERY;
         self.flush_logs().await?;
-        let items = self.writer.with(|claim| claim.inbox()).await?;
+        // The proof comes along, so that a writer that lost the run learns it while its agents still work.
+        let items = self.writer.with(|claim| claim.check().and_then(|()| claim.inbox())).await?;
         let mut cancel = None;
         for item in items {
             let text = |key: &str| item.body.get(key).and_then(Value::as_str).map(str::to_owned);
             match text("kind").as_deref() {
+                Some("steer") if self.knows(&item.id) => {}
                 Some("steer") => {
                     let at = self.kernel.services.clock.wall();
                     let steer =
                         Steer { id: item.id.clone(), text: text("text").unwrap_or_default(), at, applied: Vec::new() };
                     self.writer.commit(vec![Event::Steer { steer }]).await?;
                 }
-                Some("cancel") => cancel = Some(text("reason")),
+                Some("cancel") => {
+                    cancel = Some(text("reason"));
+                    self.cancels.push(item.id);
+                    continue;
+                }
                 _ => tracing::warn!(id = item.id, "a request of an unknown kind was dropped"),
             }
-            let id = item.id.clone();
+            let id = item.id;
             self.writer.with(move |claim| claim.inbox_done(&id)).await?;
         }
         Ok(cancel)
+    }
+
+    /// Whether a correction needs no further event: it is on the record, or the run has ended.
+    fn knows(&self, id: &str) -> bool {
+        self.writer.record.state.is_terminal() || self.writer.record.steers.iter().any(|s| s.id == id)
     }
 
     /// Waits for the next attempt's due time; what is left of it is counted again after a restart.
     async fn backoff(&mut self, node: &NodeId, due: Time) -> Result<(), Lost> {
         let clock = self.kernel.services.clock.clone();
         // A clock set back must not stretch the wait beyond what was asked for.
-        let most = self.writer.spec.node(node.as_str()).map_or(0, |(_, n)| {
-            n.retry.backoff_ms.saturating_mul(u64::from(n.retry.max) + 1)
-        });
+        let most = self
+            .writer
+            .spec
+            .node(node.as_str())
+            .map_or(0, |(_, n)| n.retry.backoff_ms.saturating_mul(u64::from(n.retry.max) + 1));
         let until = clock.boot() + Duration::from_millis(most);
         loop {
             let left = u64::try_from(due.millis().saturating_sub(clock.wall().millis())).unwrap_or(0);
@@ -378,7 +445,10 @@ impl Actor {
         }
         self.logged.2 += 1;
         let text = match self.logged.2.cmp(&LOGS_PER_VISIT) {
-            std::cmp::Ordering::Less => cut(text, LOG_TEXT_MAX).0.to_owned(),
+            std::cmp::Ordering::Less => {
+                let plain: String = text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect();
+                cut(&plain, LOG_TEXT_MAX).0.to_owned()
+            }
             std::cmp::Ordering::Equal => "further lines of this visit are not kept".to_owned(),
             std::cmp::Ordering::Greater => return,
         };
@@ -404,7 +474,7 @@ impl Actor {
     }
 
     /// After a failed write only opening again tells what is there. Tries until it works or the process ends.
-    async fn reopen(&mut self, error: store::Error) -> bool {
+    async fn reopen(&mut self, error: &store::Error) -> bool {
         let mut shown = (*self.writer.record).clone();
         shown.waiting_for = Some(Waiting {
             kind: "storage".to_owned(),
@@ -429,8 +499,12 @@ impl Actor {
                 Ok(Ok(opened)) => {
                     self.logs.clear();
                     self.writer.replace(opened);
-                    let events = super::recovery::interrupted(&self.writer.spec, &self.writer.record);
+                    let mut events = super::recovery::interrupted(&self.writer.spec, &self.writer.record);
+                    if !self.writer.record.state.is_terminal() {
+                        events.extend(self.owed.iter().cloned());
+                    }
                     if self.writer.commit(events).await.is_ok() {
+                        self.owed.clear();
                         return true;
                     }
                 }

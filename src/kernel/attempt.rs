@@ -1,6 +1,11 @@
 //! One attempt of one node: prepares what it sees, watches it, and turns its end into events.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -15,7 +20,7 @@ use super::{
 use crate::{
     model::{
         Event, EvidenceBundle, NodeId, NodeKind, NodeState, RunRecord,
-        run::{NodeRecord, Verdict},
+        run::{NodeRecord, Spend, Verdict},
         spec::{ContractSource, Node},
     },
     nodes::{self, Attempt, NodeCtx, NodeResult, Report, Reporter, Status, Stop, prompt::cut},
@@ -38,6 +43,14 @@ type Reports = tokio::sync::mpsc::Receiver<Report>;
 /// Why it is stopped, when it is, with the caller's reason.
 type StopCause = Option<(Stop, Option<String>)>;
 
+/// How a watch ends.
+enum Watched {
+    /// The node ended by itself.
+    Ended(NodeResult),
+    /// It must be stopped, for this reason and with the caller's words.
+    Stopped(Stop, Option<String>),
+}
+
 /// The result of a node whose task panicked.
 fn abnormal(e: tokio::task::JoinError) -> NodeResult {
     NodeResult::failed(format!("the node ended abnormally: {e}"))
@@ -57,23 +70,32 @@ impl Actor {
         };
         let cancel = CancellationToken::new();
         let (report, mut reports) = Reporter::new();
+        let cause = Arc::new(OnceLock::new());
+        self.waits.clear();
         let ctx = NodeCtx {
             services: self.kernel.services.clone(),
             attempt: Arc::new(prepared),
             cancel: cancel.clone(),
+            stop: cause.clone(),
             report,
             budget: self.meter.clone(),
             children: Arc::new(KernelChildren::new(self.kernel.clone())),
         };
         let mut work = tasks::spawn("node", nodes::run(ctx));
         let mut replies = Vec::new();
-        let watched = self.watch(&mut work, &mut reports, &cancel, (node, entry), &mut replies).await;
+        let watched = self.watch(&mut work, &mut reports, (node, entry), &mut replies).await;
         let (result, stop) = match watched {
-            Ok(ended) => ended,
+            Ok(Watched::Ended(result)) => (Some(result), None),
+            Ok(Watched::Stopped(why, reason)) => {
+                let _ = cause.set(why);
+                cancel.cancel();
+                // From here on only its end counts; reports are still taken so that nothing it used is lost.
+                (self.drain(&mut work, &mut reports, node, entry).await, Some((why, reason)))
+            }
             Err(lost) => {
                 // Whatever the store says, nothing this attempt started may live on.
                 cancel.cancel();
-                let _ = tokio::time::timeout(STOP_LIMIT, &mut work).await;
+                self.drain(&mut work, &mut reports, node, entry).await;
                 return Err(lost);
             }
         };
@@ -85,56 +107,57 @@ impl Actor {
             None => {
                 let detail = format!("node '{id}' did not end within {} s of being stopped", STOP_LIMIT.as_secs());
                 self.commit(vec![Event::Unkillable { detail }]).await?;
-                self.settle(node, NodeResult::default(), stop).await
+                let result = NodeResult { status: Status::Stopped, ..NodeResult::default() };
+                self.settle(node, result, stop).await
             }
         };
-        for done in replies {
-            let _ = done.send(());
+        if outcome.is_ok() {
+            self.lost = 0;
+            for done in replies {
+                let _ = done.send(());
+            }
         }
         outcome
     }
 
-    /// Follows a running node until it ends, or until a stop ended it. `None` is a node that did not end.
+    /// Follows a running node until it ends or must be stopped.
     async fn watch(
         &mut self,
         work: &mut Work,
         reports: &mut Reports,
-        cancel: &CancellationToken,
         (node, entry): (&Node, &NodeRecord),
         replies: &mut Vec<tokio::sync::oneshot::Sender<()>>,
-    ) -> Result<(Option<NodeResult>, StopCause), Lost> {
-        let mut stop: StopCause = None;
-        while stop.is_none() {
-            let wall = self.wall_left();
-            let step = wall.unwrap_or(TICK).min(TICK);
-            let shutdown = self.shutdown.clone();
+    ) -> Result<Watched, Lost> {
+        let shutdown = self.shutdown.clone();
+        // Ticks go on however much the node has to say, and come before what it says.
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
             tokio::select! {
                 biased;
-                Some(report) = reports.recv() => self.take_report(node, entry, report).await?,
-                joined = &mut *work => return Ok((Some(joined.unwrap_or_else(abnormal)), None)),
+                () = shutdown.cancelled() => return Ok(Watched::Stopped(Stop::Shutdown, None)),
                 Some(command) = self.commands.recv() => match command {
                     Command::Cancel { reason, done } => {
                         replies.push(done);
-                        stop = Some((Stop::Cancelled, reason));
+                        return Ok(Watched::Stopped(Stop::Cancelled, reason));
                     }
                     Command::Steer { steer, done } => {
                         self.commit(vec![Event::Steer { steer }]).await?;
                         let _ = done.send(());
                     }
                 },
-                () = shutdown.cancelled() => stop = Some((Stop::Shutdown, None)),
-                () = tokio::time::sleep(step) => {
+                _ = ticks.tick() => {
                     if let Some(reason) = self.tick().await? {
-                        stop = Some((Stop::Cancelled, reason));
-                    } else if wall == Some(Duration::ZERO) {
-                        stop = Some((Stop::Budget, None));
+                        return Ok(Watched::Stopped(Stop::Cancelled, reason));
+                    }
+                    if self.wall_left() == Some(Duration::ZERO) {
+                        return Ok(Watched::Stopped(Stop::Budget, None));
                     }
                 }
+                Some(report) = reports.recv() => self.take_report(node, entry, report).await?,
+                joined = &mut *work => return Ok(Watched::Ended(joined.unwrap_or_else(abnormal))),
             }
         }
-        cancel.cancel();
-        // From here on only its end counts; reports are still taken so that nothing it used is lost.
-        Ok((self.drain(work, reports, node, entry).await, stop))
     }
 
     /// Waits for a stopped node's end, still taking its reports. `None` when it does not come.
@@ -151,8 +174,13 @@ impl Actor {
             tokio::select! {
                 joined = &mut *work => return Some(joined.unwrap_or_else(abnormal)),
                 Some(report) = reports.recv() => {
+                    let cost = match &report {
+                        Report::Cost(spend) => Some(Event::Cost { node: node.id.clone(), spend: spend.clone() }),
+                        Report::Log { .. } | Report::Wait { .. } | Report::Part { .. } | Report::Child { .. } => None,
+                    };
                     if let Err(e) = self.take_report(node, entry, report).await {
                         tracing::warn!(error = ?e, "a report of a stopped node was lost");
+                        self.owed.extend(cost);
                     }
                 }
                 () = &mut limit => {
@@ -171,14 +199,30 @@ impl Actor {
                 self.log(&id, entry.visits, level, &text);
                 Ok(())
             }
-            Report::Wait(waiting) => self.commit(vec![Event::Wait { waiting }]).await,
-            Report::Cost(spend) => self.commit(vec![Event::Cost { node: id, spend }]).await,
-            Report::Child(child_run_id) => self.commit(vec![Event::Child { node: id, child_run_id }]).await,
+            Report::Wait { who, waiting } => {
+                match waiting {
+                    Some(waiting) => self.waits.insert(who, waiting),
+                    None => self.waits.remove(&who),
+                };
+                let waiting = self.waits.values().next().cloned();
+                if waiting == self.writer.record.waiting_for {
+                    return Ok(());
+                }
+                self.commit(vec![Event::Wait { waiting }]).await
+            }
+            Report::Cost(spend) => self.commit(vec![Event::Cost { node: id, spend: exact(spend) }]).await,
+            Report::Child { run, recorded } => {
+                self.commit(vec![Event::Child { node: id, child_run_id: run }]).await?;
+                let _ = recorded.send(());
+                Ok(())
+            }
             Report::Part { key, mut data, text } => {
                 if let Some(text) = text {
                     let text = self.kernel.services.redactor.text(&text);
-                    let name: String =
-                        key.chars().map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect();
+                    let name: String = key
+                        .chars()
+                        .map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' })
+                        .collect();
                     let path = format!("{}/{name}.txt", artifact_dir(entry));
                     let kept = self.writer.keep(path, text).await?;
                     if let Some(map) = data.as_object_mut() {
@@ -191,16 +235,18 @@ impl Actor {
     }
 
     /// Turns an attempt's end into one batch and commits it together with the move that follows.
-    async fn settle(
-        &mut self,
-        node: &Node,
-        result: NodeResult,
-        stop: StopCause,
-    ) -> Result<(), Lost> {
+    async fn settle(&mut self, node: &Node, result: NodeResult, stop: StopCause) -> Result<(), Lost> {
         let record = self.writer.record.clone();
         let Some(entry) = record.node(node.id.as_str()) else { return Ok(()) };
+        // Work that was done before the stop reached it counts; the run stays resumable after it.
+        let stop = stop.filter(|(why, _)| *why != Stop::Shutdown || !matches!(result.status, Status::Succeeded));
         let mut events = Vec::new();
-        if result.touched && !matches!(stop, Some((Stop::Superseded, _))) {
+        if let Some(spend) = &result.spend {
+            events.push(Event::Cost { node: node.id.clone(), spend: exact(spend.clone()) });
+        }
+        if result.touched {
+            // Whoever lost the run leaves its refs alone.
+            self.writer.with(|claim| claim.check()).await?;
             events.extend(super::workspace::snapshot(&self.kernel, &record, node, entry).await);
         }
         if let Some(detail) = result.unkillable.first() {
@@ -311,7 +357,11 @@ impl Actor {
                 ContractSource::Run => spec.contract.clone(),
                 ContractSource::Inline(contract) => Some(contract.clone()),
             },
-            NodeKind::Agent(_) | NodeKind::Fanout(_) | NodeKind::HumanGate(_) | NodeKind::Router(_) | NodeKind::Subflow(_) => None,
+            NodeKind::Agent(_)
+            | NodeKind::Fanout(_)
+            | NodeKind::HumanGate(_)
+            | NodeKind::Router(_)
+            | NodeKind::Subflow(_) => None,
         };
         let baseline = record.baseline.clone().unwrap_or_default();
         let mut protected = None;
@@ -320,7 +370,8 @@ impl Actor {
             && contract.has_command()
         {
             let bytes = self.read(&file.path, usize::try_from(file.bytes).unwrap_or(usize::MAX)).await?;
-            let snapshot = serde_json::from_slice(&bytes).map_err(|e| format!("the protected tests do not parse: {e}"))?;
+            let snapshot =
+                serde_json::from_slice(&bytes).map_err(|e| format!("the protected tests do not parse: {e}"))?;
             protected = Some(snapshot);
         }
         let wanted = match &node.kind {
@@ -357,7 +408,7 @@ impl Actor {
             run_env: run_env(&self.writer.incarnation(), record, entry),
             inputs,
             red,
-            red_repeats: record.red_repeats,
+            red_repeats: record.red.values().map(|streak| streak.count).max().unwrap_or(0),
             steers: record.steers.iter().filter(|s| s.applied.is_empty()).cloned().collect(),
             parts: self.parts(record, entry).await?,
             child: entry.child_run_id.clone(),
@@ -427,6 +478,11 @@ impl Actor {
 /// Directory of an attempt's artifacts below its run.
 fn artifact_dir(entry: &NodeRecord) -> String {
     format!("nodes/{}/v{}a{}", entry.id, entry.visits, entry.attempts)
+}
+
+/// What was used, with money as the log can hold it exactly.
+fn exact(spend: Spend) -> Spend {
+    Spend { cost_usd: super::state::usd(spend.cost_usd), ..spend }
 }
 
 /// The event that ends a visit.

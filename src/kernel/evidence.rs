@@ -105,10 +105,10 @@ pub(super) async fn file(kernel: &Arc<Inner>, run: &RunId, evidence_id: &str, na
     let (inner, run, name) = (kernel.clone(), run.clone(), name.to_owned());
     let read = move || {
         let store = inner.store.as_ref();
-        let gone = |e: crate::store::Error| Error::new(Code::NoEvidence, format!("'{run}' has no evidence '{id}': {e}"));
-        let manifest = store
-            .read_artifact(&run, &format!("evidence/{id}/manifest.json"), 0, DOCUMENT_MAX)
-            .map_err(gone)?;
+        let gone =
+            |e: crate::store::Error| Error::new(Code::NoEvidence, format!("'{run}' has no evidence '{id}': {e}"));
+        let manifest =
+            store.read_artifact(&run, &format!("evidence/{id}/manifest.json"), 0, DOCUMENT_MAX).map_err(gone)?;
         let known = name == "manifest.json" || verify::relabel::names(&manifest).contains(&name);
         if !known {
             return Err(Error::new(Code::NoEvidence, "the bundle's manifest names no such file"));

@@ -34,7 +34,9 @@ fn page(kernel: &Inner, query: &ListQuery, limit: usize) -> Result<ListPage> {
         None => 0,
         Some(cursor) => match position(&listed, cursor) {
             Some(at) => at,
-            None => return Err(Error::new(Code::InvalidArgument, "cursor: not one of a former page; list from the start")),
+            None => {
+                return Err(Error::new(Code::InvalidArgument, "cursor: not one of a former page; list from the start"));
+            }
         },
     };
     let mut runs = Vec::new();
@@ -85,9 +87,7 @@ fn entry(kernel: &Inner, listed: &Listed) -> ListEntry {
                 current_node: record.current_node.as_ref().map(ToString::to_string),
                 cost_usd: record.spend.cost_usd,
                 live: loaded.live,
-                interrupted: !loaded.live
-                    && !record.state.is_terminal()
-                    && record.state != RunState::AwaitingHuman,
+                interrupted: !loaded.live && !record.state.is_terminal() && record.state != RunState::AwaitingHuman,
                 damaged: None,
                 parent: record.parent.as_ref().map(|p| p.run_id.clone()),
             },

@@ -7,6 +7,10 @@ use crate::model::{
 };
 
 use super::verdict::{self, Ending};
+use crate::nodes::prompt::cut;
+
+/// Longest question of a gate in the log, in bytes; the spec has the rest and a batch stays small.
+const GATE_PROMPT_MAX: usize = 16 * 1024;
 
 /// The next move of a run.
 #[derive(Debug, Clone, PartialEq)]
@@ -77,9 +81,9 @@ fn successor<'s>(spec: &'s WorkflowSpec, index: usize, node: &Node) -> Option<&'
 
 /// Ends a loop whose checks keep failing in the same way.
 fn no_progress(spec: &WorkflowSpec, record: &RunRecord, node: &Node) -> Option<Ending> {
-    let judged = matches!(&node.kind, NodeKind::Verifier(v) if !v.advisory);
     let limit = spec.no_progress_limit;
-    (judged && limit > 0 && record.red_repeats >= limit).then(|| {
+    let repeats = record.red.get(node.id.as_str()).map_or(0, |streak| streak.count);
+    (limit > 0 && repeats >= limit).then(|| {
         let error = format!("no progress: the same checks failed in the same way {limit} times in a row");
         verdict::cut_short(record, error, Some("no progress".to_owned()))
     })
@@ -97,7 +101,12 @@ fn enter(spec: &WorkflowSpec, record: &RunRecord, node: &Node, now: Time) -> Mov
         NodeKind::Verifier(_) => RunState::Verifying,
         NodeKind::HumanGate(gate) => {
             events.push(node_state(&node.id, NodeState::AwaitingHuman, visit, 1));
-            let gate = Gate { node: node.id.clone(), visit, prompt: gate.prompt.clone(), since: now };
+            let gate = Gate {
+                node: node.id.clone(),
+                visit,
+                prompt: cut(&gate.prompt, GATE_PROMPT_MAX).0.to_owned(),
+                since: now,
+            };
             events.push(Event::Gate { gate: Some(gate) });
             RunState::AwaitingHuman
         }

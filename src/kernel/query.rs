@@ -5,8 +5,7 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 
 use super::{
-    Error, Inner, Result, StatusQuery,
-    recovery,
+    Error, Inner, Result, StatusQuery, recovery,
     verdict::{self, InForce},
     view::{EventView, GateView, NodeView, RunView},
 };

@@ -6,9 +6,13 @@ use serde_json::Value;
 
 use crate::model::{
     Event, NodeKind, NodeRecord, NodeState, RunId, RunRecord, RunState, Time, WorkflowSpec,
-    run::{RECORD_VERSION, Spend, Verdict},
+    run::{RECORD_VERSION, RedStreak, Spend, Verdict},
     spec::{ContractSource, Node},
 };
+use crate::nodes::prompt::cut;
+
+/// Bytes kept of a correction that has been followed; the log has the rest.
+const STEER_KEPT: usize = 200;
 
 /// The record before the first event.
 pub fn empty(run_id: &RunId, spec: &WorkflowSpec) -> RunRecord {
@@ -40,8 +44,7 @@ pub fn empty(run_id: &RunId, spec: &WorkflowSpec) -> RunRecord {
         gate: None,
         waiting_for: None,
         consensus_votes: Vec::new(),
-        red_fingerprint: None,
-        red_repeats: 0,
+        red: std::collections::BTreeMap::new(),
         unkillable: None,
         idempotency_key: None,
     }
@@ -111,10 +114,14 @@ fn apply(record: &mut RunRecord, spec: &WorkflowSpec, at: Time, event: &Event) {
             }
         }
         Event::NodeState { node, state, visit, attempt, failures, error, approved, comment } => {
-            let kind = spec.node(node.as_str()).map(|(_, n)| &n.kind);
+            let touches = spec.node(node.as_str()).is_some_and(|(_, n)| touches_workspace(spec, n));
             let Some(entry) = record.nodes.iter_mut().find(|n| n.id == node.as_str()) else { return };
             let entered = *visit > entry.visits;
             let was_running = entry.state == NodeState::Running;
+            if *state == NodeState::Running && *failures > entry.failures {
+                // The next attempt starts a child of its own; one that a crash cut off takes up the child it has.
+                entry.child_run_id = None;
+            }
             entry.state = *state;
             entry.visits = *visit;
             entry.attempts = *attempt;
@@ -147,10 +154,10 @@ fn apply(record: &mut RunRecord, spec: &WorkflowSpec, at: Time, event: &Event) {
                 NodeState::Succeeded | NodeState::Failed | NodeState::Cancelled | NodeState::Skipped => {
                     entry.ended_at = Some(at);
                     record.waiting_for = None;
-                    if was_running && kind.is_some_and(NodeKind::has_side_effects) {
+                    if was_running && touches {
                         record.side_effect_seq += 1;
                         if let Some(verdict) = record.verdicts.get_mut(node.as_str()) {
-                            // A subflow's own verdict was taken after its side effects.
+                            // Its own verdict was taken after its side effects.
                             verdict.side_effect_seq = verdict.side_effect_seq.max(record.side_effect_seq);
                         }
                     }
@@ -180,13 +187,13 @@ fn apply(record: &mut RunRecord, spec: &WorkflowSpec, at: Time, event: &Event) {
         }
         Event::Vote { vote } => record.consensus_votes.push(vote.clone()),
         Event::Cost { node, spend } => {
-            record.spend.cost_usd += spend.cost_usd;
+            record.spend.cost_usd = usd(record.spend.cost_usd + spend.cost_usd);
             record.spend.turns += spend.turns;
             record.spend.tokens_in += spend.tokens_in;
             record.spend.tokens_out += spend.tokens_out;
             record.spend.estimated |= spend.estimated;
             if let Some(entry) = record.node_mut(node.as_str()) {
-                entry.cost_usd += spend.cost_usd;
+                entry.cost_usd = usd(entry.cost_usd + spend.cost_usd);
             }
         }
         Event::Steer { steer } => record.steers.push(steer.clone()),
@@ -195,6 +202,7 @@ fn apply(record: &mut RunRecord, spec: &WorkflowSpec, at: Time, event: &Event) {
                 if !steer.applied.contains(node) {
                     steer.applied.push(node.clone());
                 }
+                steer.text.truncate(cut(&steer.text, STEER_KEPT).0.len());
             }
         }
         Event::Gate { gate } => record.gate.clone_from(gate),
@@ -219,20 +227,43 @@ fn apply(record: &mut RunRecord, spec: &WorkflowSpec, at: Time, event: &Event) {
 }
 
 fn apply_verdict(record: &mut RunRecord, verdict: &Verdict, fingerprint: Option<&str>) {
+    let node = verdict.node.to_string();
     if !verdict.advisory {
-        match (verdict.passed, fingerprint) {
-            (false, Some(print)) if record.red_fingerprint.as_deref() == Some(print) => record.red_repeats += 1,
-            (false, print) => {
-                record.red_fingerprint = print.map(str::to_owned);
-                record.red_repeats = 1;
+        let visit = record.node(&node).map_or(0, |n| n.visits);
+        match (fingerprint.filter(|_| !verdict.passed), record.red.get_mut(&node)) {
+            (Some(print), Some(streak)) if streak.fingerprint == print => {
+                streak.count += u32::from(streak.visit != visit);
+                streak.visit = visit;
             }
-            (true, _) => {
-                record.red_fingerprint = None;
-                record.red_repeats = 0;
+            (Some(print), _) => {
+                record.red.insert(node.clone(), RedStreak { fingerprint: print.to_owned(), visit, count: 1 });
+            }
+            (None, _) => {
+                record.red.remove(&node);
             }
         }
     }
-    record.verdicts.insert(verdict.node.to_string(), verdict.clone());
+    record.verdicts.insert(node, verdict.clone());
+}
+
+/// Money in whole billionths of a dollar, so that it reads back from text as exactly what was written.
+pub fn usd(amount: f64) -> f64 {
+    if amount.is_finite() { (amount * 1e9).round() / 1e9 } else { 0.0 }
+}
+
+/// Whether a finished visit of the node may have changed the workspace: agents do, and so do the fixers of a verifier.
+fn touches_workspace(spec: &WorkflowSpec, node: &Node) -> bool {
+    match &node.kind {
+        NodeKind::Verifier(v) => match &v.contract {
+            ContractSource::Run => spec.contract.as_ref().is_some_and(|c| c.fix_on_failure_rounds > 0),
+            ContractSource::Inline(contract) => contract.fix_on_failure_rounds > 0,
+        },
+        kind @ (NodeKind::Agent(_)
+        | NodeKind::Fanout(_)
+        | NodeKind::HumanGate(_)
+        | NodeKind::Router(_)
+        | NodeKind::Subflow(_)) => kind.has_side_effects(),
+    }
 }
 
 /// Whether the verifier judges the run-level contract.

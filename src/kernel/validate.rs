@@ -73,7 +73,8 @@ pub(super) fn request(kernel: &Inner, request: &StartRequest) -> Result<Valid, V
 
 /// The error of a refused start: its code says whether a later version would take it.
 pub(super) fn refusal(problems: Vec<Problem>) -> Error {
-    let later = problems.iter().any(|p| p.message.contains(NOT_YET) || p.message.contains("not available in this version"));
+    let later =
+        problems.iter().any(|p| p.message.contains(NOT_YET) || p.message.contains("not available in this version"));
     let path = problems.iter().find(|p| p.path == "cwd").filter(|_| problems.len() == 1);
     let code = if later {
         Code::NotAvailableYet
@@ -145,7 +146,8 @@ fn references(
                 }
                 match &subflow.workflow {
                     SubflowSource::Inline(value) => {
-                        let read = spec::read(value, &path, Origin::Caller, inline_cwd(value, &spec.cwd).as_deref(), None);
+                        let read =
+                            spec::read(value, &path, Origin::Caller, inline_cwd(value, &spec.cwd).as_deref(), None);
                         errors.extend(read.errors);
                         warnings.extend(read.warnings);
                         if let Some(child) = read.spec {

@@ -1,8 +1,7 @@
 //! What the verifiers' words add up to. Pure.
 
 use crate::model::{
-    NodeId, RunOutcome, RunRecord, RunState, WorkflowSpec,
-    run::Verdict,
+    Node, NodeId, NodeKind, RunOutcome, RunRecord, RunState, WorkflowSpec, run::Verdict, spec::ContractSource,
 };
 
 /// Why a run without a contract is unverified.
@@ -63,7 +62,8 @@ pub struct Ending {
 
 /// Concludes a run whose control flow reached the end.
 pub fn conclude(spec: &WorkflowSpec, record: &RunRecord) -> Conclusion {
-    let missing = spec.contract.is_some() && !record.verdicts.values().any(|v| v.run_contract);
+    let missing = spec.contract.is_some() && !record.verdicts.values().any(|v| v.run_contract && !v.advisory);
+    let silent = silent(spec, record);
     match in_force(record) {
         InForce::Red(list) => Conclusion::Ends(refuted(&list)),
         InForce::None | InForce::Green(_) if missing => Conclusion::Ends(Ending {
@@ -72,6 +72,9 @@ pub fn conclude(spec: &WorkflowSpec, record: &RunRecord) -> Conclusion {
             reason: "the run's acceptance contract was never checked".to_owned(),
             error: Some("control never reached a verifier of the run's contract".to_owned()),
         }),
+        InForce::None | InForce::Green(_) if !silent.is_empty() => {
+            Conclusion::Ends(unverified(&format!("checks ran at {} but gave no verdict", silent.join(", "))))
+        }
         InForce::None => Conclusion::Ends(unverified(NO_CONTRACT)),
         InForce::Green(list) => match &record.unkillable {
             Some(left) => Conclusion::Ends(unverified(&format!("a process of the run could not be ended: {left}"))),
@@ -82,6 +85,22 @@ pub fn conclude(spec: &WorkflowSpec, record: &RunRecord) -> Conclusion {
             }
         },
     }
+}
+
+/// Verifiers that were entered and whose latest visit gave no word, because it timed out or could not look.
+fn silent(spec: &WorkflowSpec, record: &RunRecord) -> Vec<String> {
+    let counts = |node: &&Node| match &node.kind {
+        NodeKind::Verifier(v) => !v.advisory && (v.contract != ContractSource::Run || spec.contract.is_some()),
+        NodeKind::Agent(_)
+        | NodeKind::Fanout(_)
+        | NodeKind::HumanGate(_)
+        | NodeKind::Router(_)
+        | NodeKind::Subflow(_) => false,
+    };
+    let mute = |node: &&Node| {
+        record.node(node.id.as_str()).is_some_and(|n| n.visits > 0) && !record.verdicts.contains_key(node.id.as_str())
+    };
+    spec.nodes.iter().filter(counts).filter(mute).map(|n| n.id.to_string()).collect()
 }
 
 /// The end of a green run whose older verdicts were compared: `moved` says which tree no longer is what was checked.

@@ -5,11 +5,7 @@ use std::path::{Path, PathBuf};
 use super::Inner;
 use crate::{
     git::Repo,
-    model::{
-        Event, RunId, RunRecord,
-        run::NodeRecord,
-        spec::Node,
-    },
+    model::{Event, RunId, RunRecord, run::NodeRecord, spec::Node},
 };
 
 /// Ref under which an attempt's tree is kept.
@@ -66,6 +62,15 @@ pub(super) async fn open(kernel: &Inner, repo: &Repo, run: &RunId) -> Result<Own
     repo.worktree_add(&path, &branch).await.map_err(|e| e.to_string())?;
     let work_dir = if repo.prefix().is_empty() { path.clone() } else { path.join(repo.prefix()) };
     Ok(Own { branch, path, work_dir })
+}
+
+/// Does [`close`] for a run whose checkout is still there.
+pub(super) async fn close_left(kernel: &Inner, record: &RunRecord, path: &str) {
+    let (fs, dir) = (kernel.services.fs.clone(), PathBuf::from(path));
+    let there = crate::sys::tasks::blocking("worktree", move || fs.metadata(&dir).is_ok()).await;
+    if there.unwrap_or(false) {
+        close(kernel, record, path).await;
+    }
 }
 
 /// Commits what a finished run left in its worktree to its branch and removes the checkout; the branch stays.

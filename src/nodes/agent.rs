@@ -15,12 +15,8 @@ const DENIALS_MAX: usize = 20;
 /// Runs the node's attempt.
 pub(super) async fn run(ctx: &NodeCtx, node: &AgentNode) -> NodeResult {
     let attempt = &ctx.attempt;
-    let parts = Parts {
-        steers: &attempt.steers,
-        red: &attempt.red,
-        red_repeats: attempt.red_repeats,
-        inputs: &attempt.inputs,
-    };
+    let parts =
+        Parts { steers: &attempt.steers, red: &attempt.red, red_repeats: attempt.red_repeats, inputs: &attempt.inputs };
     let message = compose(&node.prompt, &parts, &ids::short());
     let default = format!("{}-{}-a{}", attempt.run_id, attempt.node.id, attempt.attempt);
     let done = turn::take(

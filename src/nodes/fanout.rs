@@ -46,10 +46,13 @@ pub(super) async fn run(ctx: &NodeCtx, node: &FanoutNode) -> NodeResult {
             }
         }
     }
+    let fresh = !running.is_empty();
+    let mut abnormal = None;
     while let Some(joined) = running.join_next().await {
         match joined {
             Ok(member) => members.push(member),
-            Err(e) => return NodeResult::failed(format!("an agent's task ended abnormally: {e}")),
+            // The others go on, because their processes must have ended before anything else happens.
+            Err(e) => abnormal = Some(format!("an agent's task ended abnormally: {e}")),
         }
     }
     members.sort_by_key(|m| m.index);
@@ -58,9 +61,14 @@ pub(super) async fn run(ctx: &NodeCtx, node: &FanoutNode) -> NodeResult {
     let mut result = NodeResult {
         unkillable,
         touched: true,
-        steers_seen: ctx.attempt.steers.iter().map(|s| s.id.clone()).collect(),
+        // Reports kept from an earlier attempt were written before these corrections.
+        steers_seen: ctx.attempt.steers.iter().filter(|_| fresh).map(|s| s.id.clone()).collect(),
         ..NodeResult::default()
     };
+    if let Some(why) = abnormal {
+        result.status = Status::Failed(why);
+        return result;
+    }
     if members.iter().any(|m| m.stopped) {
         result.status = Status::Stopped;
         return result;
@@ -70,8 +78,7 @@ pub(super) async fn run(ctx: &NodeCtx, node: &FanoutNode) -> NodeResult {
         return result;
     }
     let name = |m: &Member| node.agents.get(m.index).map_or_else(String::new, |a| a.name.clone());
-    let reports: Vec<(String, String)> =
-        members.iter().filter(|m| m.ok).map(|m| (name(m), m.report.clone())).collect();
+    let reports: Vec<(String, String)> = members.iter().filter(|m| m.ok).map(|m| (name(m), m.report.clone())).collect();
     if reports.is_empty() {
         let why: Vec<String> =
             members.iter().map(|m| format!("{}: {}", name(m), m.error.clone().unwrap_or_default())).collect();
@@ -119,12 +126,8 @@ async fn member(ctx: &NodeCtx, node: &FanoutNode, index: usize) -> Member {
     };
     let Some(agent) = node.agents.get(index) else { return member };
     let attempt = &ctx.attempt;
-    let parts = Parts {
-        steers: &attempt.steers,
-        red: &attempt.red,
-        red_repeats: attempt.red_repeats,
-        inputs: &attempt.inputs,
-    };
+    let parts =
+        Parts { steers: &attempt.steers, red: &attempt.red, red_repeats: attempt.red_repeats, inputs: &attempt.inputs };
     let task = member_task(&node.prompt, agent.persona.as_deref(), agent.prompt.as_deref());
     let limit = node.agent_timeout_ms.map_or(AGENT_TIMEOUT, Duration::from_millis).min(ctx.timeout());
     let done = turn::take(

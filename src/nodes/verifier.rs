@@ -104,6 +104,7 @@ pub(super) async fn run(ctx: &NodeCtx, node: &VerifierNode) -> NodeResult {
             fingerprint: (!bundle.passed).then(|| verify::brief::fingerprint(bundle)),
         }),
         evidence: Some((evidence_id, verified.files)),
+        spend: None,
         steers_seen: Vec::new(),
         unkillable,
         touched: base.touched,
@@ -131,7 +132,8 @@ impl Fixer for Repair {
         Box::pin(async move {
             let ctx = &self.ctx;
             let attempt = &ctx.attempt;
-            let session = format!("{}-{}-v{}a{}-fix-{round}", attempt.run_id, attempt.node.id, attempt.visit, attempt.attempt);
+            let session =
+                format!("{}-{}-v{}a{}-fix-{round}", attempt.run_id, attempt.node.id, attempt.visit, attempt.attempt);
             let done = turn::take(
                 ctx,
                 Turn {

@@ -220,7 +220,11 @@ async fn a_loop_without_progress_ends_early() {
         })
     };
     let view = world.run(&kernel, spec(3)).await;
-    assert_eq!((view.outcome, view.outcome_reason.as_deref()), (Some(RunOutcome::Refuted), Some("no progress")), "{view:#?}");
+    assert_eq!(
+        (view.outcome, view.outcome_reason.as_deref()),
+        (Some(RunOutcome::Refuted), Some("no progress")),
+        "{view:#?}"
+    );
     assert_eq!(view.nodes[1].visits, 3);
     let view = world.run(&kernel, spec(0)).await;
     assert_eq!((view.outcome, view.nodes[1].visits), (Some(RunOutcome::Refuted), 5), "{view:#?}");

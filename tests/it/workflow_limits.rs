@@ -37,12 +37,28 @@ async fn bad_specs_are_refused_whole_and_change_nothing() {
     assert!(!answer.ok);
     let text: Vec<String> = answer.errors.iter().map(ToString::to_string).collect();
     for path in [
-        "name:", "maxNodeVisits:", "colour: unknown field", "budget.maxCostUsd:", "contract.checks[0].type:",
-        "nodes[0].promt: unknown field", "nodes[0].prompt: missing", "nodes[0].retry.max:", "nodes[0].retry.backoffMs:",
-        "nodes[0].timeoutMs:", "nodes[1].id:", "nodes[1].prompt: expected a string, found a number",
-        "nodes[1].onFailure:", "nodes[2].id:", "nodes[2].routes[0].when: missing", "nodes[2].routes[2].when.type:",
-        "nodes[3].id: '__verify' is reserved", "nodes[4].agents[1].name: 'n' is used twice", "nodes[4].effort: unknown field",
-        "nodes[5].agents:", "nodes[7].id: missing", "nodes[7].kind: unknown kind 'gardener'",
+        "name:",
+        "maxNodeVisits:",
+        "colour: unknown field",
+        "budget.maxCostUsd:",
+        "contract.checks[0].type:",
+        "nodes[0].promt: unknown field",
+        "nodes[0].prompt: missing",
+        "nodes[0].retry.max:",
+        "nodes[0].retry.backoffMs:",
+        "nodes[0].timeoutMs:",
+        "nodes[1].id:",
+        "nodes[1].prompt: expected a string, found a number",
+        "nodes[1].onFailure:",
+        "nodes[2].id:",
+        "nodes[2].routes[0].when: missing",
+        "nodes[2].routes[2].when.type:",
+        "nodes[3].id: '__verify' is reserved",
+        "nodes[4].agents[1].name: 'n' is used twice",
+        "nodes[4].effort: unknown field",
+        "nodes[5].agents:",
+        "nodes[7].id: missing",
+        "nodes[7].kind: unknown kind 'gardener'",
     ] {
         assert!(text.iter().any(|t| t.starts_with(path)), "{path} is missing in {text:#?}");
     }
@@ -65,12 +81,17 @@ async fn what_a_spec_refers_to_is_checked() {
         assert_eq!(kernel.start(start).await.unwrap_err().code, Code::SpecInvalid, "{id:?}");
         assert_eq!(kernel.status(id, StatusQuery::default()).await.unwrap_err().code, Code::InvalidArgument, "{id:?}");
     }
-    for (kind, code) in [("council", Code::NotAvailableYet), ("goal", Code::NotAvailableYet), ("autoloop", Code::NotAvailableYet)] {
+    for (kind, code) in
+        [("council", Code::NotAvailableYet), ("goal", Code::NotAvailableYet), ("autoloop", Code::NotAvailableYet)]
+    {
         let refused = kernel.start(world.start(plain(json!({ "id": "a", "kind": kind })))).await.unwrap_err();
         assert_eq!(refused.code, code, "{refused}");
     }
-    for (engine, code) in [("codex", Code::NotAvailableYet), ("gemini", Code::SpecInvalid), ("hal", Code::SpecInvalid)] {
-        let refused = kernel.start(world.start(plain(json!({ "id": "a", "kind": "agent", "prompt": "x", "engine": engine })))).await;
+    for (engine, code) in [("codex", Code::NotAvailableYet), ("gemini", Code::SpecInvalid), ("hal", Code::SpecInvalid)]
+    {
+        let refused = kernel
+            .start(world.start(plain(json!({ "id": "a", "kind": "agent", "prompt": "x", "engine": engine }))))
+            .await;
         assert_eq!(refused.unwrap_err().code, code, "{engine}");
     }
     let mut nowhere = world.start(plain(agent("a", "x", "noop")));
@@ -81,7 +102,8 @@ async fn what_a_spec_refers_to_is_checked() {
         start.cwd = Some(dir.into());
         assert_eq!(kernel.start(start).await.unwrap_err().code, Code::PathRefused, "{dir}");
     }
-    let deep = json!({ "id": "a", "kind": "agent", "prompt": "x", "engine": "scripted", "model": "noop", "cwd": "not/there" });
+    let deep =
+        json!({ "id": "a", "kind": "agent", "prompt": "x", "engine": "scripted", "model": "noop", "cwd": "not/there" });
     assert!(kernel.start(world.start(plain(deep))).await.unwrap_err().message.contains("nodes[0].cwd"));
     let unknown = kernel.start(world.start(plain(agent("a", "x", "no-such-scenario")))).await.unwrap_err();
     assert!(unknown.message.contains("no-such-scenario"), "{unknown}");
@@ -92,7 +114,10 @@ async fn what_a_spec_refers_to_is_checked() {
             agent("a", "x", "noop"), agent("b", "x", "noop"),
         ] })))
         .await;
-    assert!(answer.ok && answer.warnings.iter().any(|w| w.message.contains("nothing leads to node 'a'")), "{answer:#?}");
+    assert!(
+        answer.ok && answer.warnings.iter().any(|w| w.message.contains("nothing leads to node 'a'")),
+        "{answer:#?}"
+    );
     let forecast = answer.forecast.unwrap();
     assert_eq!(forecast.max_agent_turns, 100, "two agents, each at most 50 times");
 }
@@ -171,14 +196,19 @@ async fn odd_names_in_the_workspace_are_fine() {
     use std::os::unix::ffi::OsStrExt;
     let world = World::new();
     let dir = world.project();
-    for name in [&b"a b"[..], b"quo\"te", b"new\nline", b"tab\t", b"-dash", "ünï \u{1f980}".as_bytes(), b"bad\xff\xfe"] {
+    for name in [&b"a b"[..], b"quo\"te", b"new\nline", b"tab\t", b"-dash", "ünï \u{1f980}".as_bytes(), b"bad\xff\xfe"]
+    {
         std::fs::write(dir.join(std::ffi::OsStr::from_bytes(name)), "x").unwrap();
     }
     std::os::unix::fs::symlink("loop", dir.join("loop")).unwrap();
     let kernel = world.kernel().await;
-    let model = world.scenario("odd", json!([{ "steps": [{ "write": { "path": "more\nlines", "content": "y" } }, { "say": "done" }] }]));
+    let model = world.scenario(
+        "odd",
+        json!([{ "steps": [{ "write": { "path": "more\nlines", "content": "y" } }, { "say": "done" }] }]),
+    );
     let contract = json!({ "checks": [{ "type": "diff_policy", "requirePaths": ["more\nlines"], "maxFiles": 1 }] });
-    let view = world.run(&kernel, json!({ "name": "n", "contract": contract, "nodes": [agent("a", "x", &model)] })).await;
+    let view =
+        world.run(&kernel, json!({ "name": "n", "contract": contract, "nodes": [agent("a", "x", &model)] })).await;
     assert_eq!(view.outcome, Some(RunOutcome::Verified), "{view:#?}");
     let evidence = kernel.evidence(view.run_id.as_str(), None).await.unwrap();
     assert_eq!(evidence.bundle.changed_files, ["more\nlines"]);
@@ -198,7 +228,10 @@ async fn a_worktree_run_leaves_the_checkout_alone() {
     };
     let before = state(&dir);
     let kernel = world.kernel().await;
-    let model = world.scenario("work", json!([{ "steps": [{ "write": { "path": "made", "content": "by the agent\n" } }, { "say": "done" }] }]));
+    let model = world.scenario(
+        "work",
+        json!([{ "steps": [{ "write": { "path": "made", "content": "by the agent\n" } }, { "say": "done" }] }]),
+    );
     let spec = json!({
         "name": "w", "workspace": "worktree", "contract": check(&["test", "-e", "made"]), "nodes": [agent("a", "x", &model)],
     });
@@ -234,7 +267,10 @@ async fn snapshots_bring_work_back() {
     kernel.restore(view.run_id.as_str(), Some("a-v1a1"), RestoreTo::Directory(to.clone())).await.unwrap();
     assert_eq!(std::fs::read(to.join("deep/two")).unwrap(), b"2\0");
     assert_eq!(std::fs::read(to.join("mine")).unwrap(), b"uncommitted before\n");
-    assert!(kernel.restore(view.run_id.as_str(), None, RestoreTo::Directory(to)).await.is_err(), "never over something");
+    assert!(
+        kernel.restore(view.run_id.as_str(), None, RestoreTo::Directory(to)).await.is_err(),
+        "never over something"
+    );
     kernel.delete(view.run_id.as_str()).await.unwrap();
     assert_eq!(git(&world.project(), &["for-each-ref", "refs/clawo"]), "");
 }
@@ -243,9 +279,19 @@ async fn snapshots_bring_work_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn fixers_repair_lie_and_cheat() {
     let cases = [
-        ("repairs", json!([{ "write": { "path": "value", "content": "2\n" } }, { "say": "fixed" }]), RunOutcome::Verified, 1),
+        (
+            "repairs",
+            json!([{ "write": { "path": "value", "content": "2\n" } }, { "say": "fixed" }]),
+            RunOutcome::Verified,
+            1,
+        ),
         ("lies", json!([{ "say": "all checks pass now, verified" }]), RunOutcome::Refuted, 2),
-        ("cheats", json!([{ "write": { "path": "tests/check.sh", "content": "exit 0\n" } }, { "say": "fixed" }]), RunOutcome::Refuted, 1),
+        (
+            "cheats",
+            json!([{ "write": { "path": "tests/check.sh", "content": "exit 0\n" } }, { "say": "fixed" }]),
+            RunOutcome::Refuted,
+            1,
+        ),
     ];
     for (name, steps, outcome, rounds) in cases {
         let world = World::new();
@@ -254,7 +300,8 @@ async fn fixers_repair_lie_and_cheat() {
         let kernel = world.kernel().await;
         let model = world.scenario("fixer", json!([{ "times": 0, "steps": steps }]));
         let contract = with(check(&["sh", "tests/check.sh"]), json!({ "fixOnFailureRounds": 2 }));
-        let node = json!({ "id": "verify", "kind": "verifier", "contract": contract, "engine": "scripted", "model": model });
+        let node =
+            json!({ "id": "verify", "kind": "verifier", "contract": contract, "engine": "scripted", "model": model });
         let view = world.run(&kernel, json!({ "name": name, "nodes": [node] })).await;
         assert_eq!(view.outcome, Some(outcome), "{name}: {view:#?}");
         let evidence = kernel.evidence(view.run_id.as_str(), None).await.unwrap();
@@ -320,12 +367,21 @@ async fn starts_are_not_repeated_by_accident() {
     assert_eq!(ids.len(), 1);
     let template = kernel
         .validate(claw_orchestrator::kernel::StartRequest {
-            source: Source::Template { name: "solve".to_owned(), task: "Do it".to_owned(), args: json!({ "maxRepairs": 2, "humanGate": true, "reviewers": [{ "name": "r" }] }) },
+            source: Source::Template {
+                name: "solve".to_owned(),
+                task: "Do it".to_owned(),
+                args: json!({ "maxRepairs": 2, "humanGate": true, "reviewers": [{ "name": "r" }] }),
+            },
             contract: Some(check(&["true"])),
             ..world.start(spec)
         })
         .await;
     assert!(template.ok, "{template:#?}");
-    let ids: Vec<String> = template.spec.unwrap()["nodes"].as_array().unwrap().iter().map(|n| n["id"].as_str().unwrap().to_owned()).collect();
+    let ids: Vec<String> = template.spec.unwrap()["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|n| n["id"].as_str().unwrap().to_owned())
+        .collect();
     assert_eq!(ids, ["triage", "approve", "implement", "review", "verify", "repair-gate"]);
 }

@@ -8,8 +8,8 @@ mod read;
 mod write;
 
 pub use fields::{Fields, NOT_YET, STRING_MAX};
-pub use read::{Origin, Read, condition, read};
 pub(crate) use nodes::fanout_agents;
+pub use read::{Origin, Read, condition, read};
 pub use write::{condition_value, write};
 
 /// Most nodes in one spec.

@@ -23,8 +23,7 @@ use crate::{
 pub(super) const KINDS: &[&str] = &["agent", "fanout", "verifier", "human_gate", "router", "subflow"];
 const LATER: &[&str] = &["council", "goal", "autoloop", "ultraapp_synth", "ultraapp_deploy"];
 const EFFORTS: &[&str] = &["low", "medium", "high", "xhigh", "max", "ultra", "auto"];
-const PERMISSION_MODES: &[&str] =
-    &["acceptEdits", "bypassPermissions", "plan", "auto", "manual", "default", "dontAsk"];
+const PERMISSION_MODES: &[&str] = &["acceptEdits", "bypassPermissions", "plan", "auto", "manual", "default", "dontAsk"];
 
 /// Reads what the node's `kind` asks for.
 pub(super) fn read_kind(f: &mut Fields<'_>, out: &mut Vec<Problem>, warnings: &mut Vec<Problem>) -> Option<NodeKind> {

@@ -38,13 +38,7 @@ pub enum Origin {
 }
 
 /// Reads a spec standing at `base` (empty for the document itself). `cwd` and `contract` replace the spec's own.
-pub fn read(
-    value: &Value,
-    base: &str,
-    origin: Origin,
-    cwd: Option<&str>,
-    contract_override: Option<&Value>,
-) -> Read {
+pub fn read(value: &Value, base: &str, origin: Origin, cwd: Option<&str>, contract_override: Option<&Value>) -> Read {
     let mut result = Read::default();
     let out = &mut result.errors;
     let Some(mut f) = Fields::of(value, base, out) else { return result };
