@@ -20,4 +20,5 @@ mod tidy;
 mod verify;
 mod workflow;
 mod workflow_control;
+mod workflow_crash;
 mod workflow_limits;
