@@ -30,7 +30,6 @@ use crate::{
     },
     nodes::{Stop, budget::Meter, prompt::cut},
     store,
-    sys::tasks,
 };
 
 /// Pause between two looks into the inbox; bounds how late a request of another process is seen.
@@ -43,9 +42,6 @@ const LOGS_PER_BATCH: usize = 16;
 /// Attempts in a row that the store may lose before the run is given up: an agent that is paid again and
 /// again for a result that cannot be kept helps nobody.
 const LOST_MAX: u32 = 5;
-/// Pauses between tries to open a run again after a failed write.
-const REOPEN_FIRST: Duration = Duration::from_millis(500);
-const REOPEN_LAST: Duration = Duration::from_secs(30);
 
 /// Why an actor's step was cut off.
 #[derive(Debug)]
@@ -58,10 +54,7 @@ pub(super) enum Lost {
 
 impl From<store::Error> for Lost {
     fn from(e: store::Error) -> Self {
-        match e {
-            store::Error::Superseded { .. } => Self::Stopped(Stop::Superseded),
-            other => Self::Store(other),
-        }
+        if matches!(e, store::Error::Superseded { .. }) { Self::Stopped(Stop::Superseded) } else { Self::Store(e) }
     }
 }
 
@@ -202,7 +195,7 @@ impl Actor {
     }
 
     /// Ends the run, with further events in the same batch before it.
-    async fn end(&mut self, ending: &Ending, mut events: Vec<Event>) -> Result<(), Lost> {
+    pub(super) async fn end(&mut self, ending: &Ending, mut events: Vec<Event>) -> Result<(), Lost> {
         events.push(plan::ending(ending));
         self.commit(events).await?;
         self.forget_cancels().await;
@@ -214,22 +207,6 @@ impl Actor {
         for id in std::mem::take(&mut self.cancels) {
             let _ = self.writer.with(move |claim| claim.inbox_done(&id)).await;
         }
-    }
-
-    /// Ends a run that the store keeps refusing.
-    async fn give_up(&mut self, error: &store::Error) -> Result<(), Lost> {
-        let record = self.writer.record.clone();
-        if record.state.is_terminal() {
-            return Ok(());
-        }
-        let why = format!("the results of this run cannot be stored: {error}");
-        let mut events = self.stopped_node(&record, Stop::Budget);
-        for event in &mut events {
-            if let Event::NodeState { error, .. } = event {
-                *error = Some(why.clone());
-            }
-        }
-        self.end(&verdict::cut_short(&record, why, None), events).await
     }
 
     /// Ends the run because of a stop, the current node with it.
@@ -249,7 +226,7 @@ impl Actor {
     }
 
     /// The event that ends the node a stop caught.
-    fn stopped_node(&self, record: &RunRecord, stop: Stop) -> Vec<Event> {
+    pub(super) fn stopped_node(&self, record: &RunRecord, stop: Stop) -> Vec<Event> {
         let Some(entry) = record.current_node.as_ref().and_then(|id| record.node(id.as_str())) else {
             return Vec::new();
         };
@@ -470,50 +447,6 @@ impl Actor {
         let record = self.writer.record.clone();
         if let Some(path) = &record.workspace_path {
             super::workspace::close(&self.kernel, &record, path).await;
-        }
-    }
-
-    /// After a failed write only opening again tells what is there. Tries until it works or the process ends.
-    async fn reopen(&mut self, error: &store::Error) -> bool {
-        let mut shown = (*self.writer.record).clone();
-        shown.waiting_for = Some(Waiting {
-            kind: "storage".to_owned(),
-            since: self.kernel.services.clock.wall(),
-            until: None,
-            detail: error.to_string(),
-        });
-        self.writer.show(shown);
-        let run = self.writer.record.run_id.clone();
-        let mut pause = REOPEN_FIRST;
-        loop {
-            tokio::select! {
-                () = self.shutdown.cancelled() => return false,
-                () = tokio::time::sleep(pause) => {}
-            }
-            pause = (pause * 2).min(REOPEN_LAST);
-            let (kernel, id) = (self.kernel.clone(), run.clone());
-            // The poisoned claim still holds the lock, so it goes first.
-            self.writer.drop_claim();
-            let opened = tasks::blocking("reopen", move || super::recovery::open(&kernel, &id)).await;
-            match opened {
-                Ok(Ok(opened)) => {
-                    self.logs.clear();
-                    self.writer.replace(opened);
-                    let mut events = super::recovery::interrupted(&self.writer.spec, &self.writer.record);
-                    if !self.writer.record.state.is_terminal() {
-                        events.extend(self.owed.iter().cloned());
-                    }
-                    if self.writer.commit(events).await.is_ok() {
-                        self.owed.clear();
-                        return true;
-                    }
-                }
-                Ok(Err(store::Error::Owned { .. } | store::Error::NotFound(_) | store::Error::Superseded { .. })) => {
-                    return false;
-                }
-                Ok(Err(e)) => tracing::warn!(%run, error = %e, "the run cannot be opened yet"),
-                Err(e) => tracing::error!(%run, error = %e, "opening the run again failed abnormally"),
-            }
         }
     }
 }

@@ -82,11 +82,10 @@ fn newest(kernel: &Inner, run: &RunId, ids: &[String]) -> Option<String> {
 }
 
 fn missing(run: &RunId, error: &crate::store::Error) -> Error {
-    match error {
-        crate::store::Error::NotFound(_) => {
-            Error::new(Code::RunNotFound, format!("there is no run and no label '{run}'"))
-        }
-        other => super::store_error(other),
+    if matches!(error, crate::store::Error::NotFound(_)) {
+        Error::new(Code::RunNotFound, format!("there is no run and no label '{run}'"))
+    } else {
+        super::store_error(error)
     }
 }
 

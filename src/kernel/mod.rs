@@ -11,11 +11,13 @@ mod evidence;
 mod index;
 mod live;
 pub mod plan;
+mod prepare;
 mod query;
 mod recovery;
 pub mod spec;
 mod start;
 pub mod state;
+mod storage;
 pub mod templates;
 mod validate;
 pub mod verdict;
@@ -222,9 +224,10 @@ fn store_error(error: &store::Error) -> Error {
         | store::Error::LowSpace { .. }
         | store::Error::Io(_) => Code::StoreUnavailable,
     };
-    let details = match error {
-        store::Error::Owned { pid, host, .. } => Some(serde_json::json!({ "pid": pid, "host": host })),
-        _ => None,
+    let details = if let store::Error::Owned { pid, host, .. } = error {
+        Some(serde_json::json!({ "pid": pid, "host": host }))
+    } else {
+        None
     };
     Error { code, message: format!("{error}; {}", code.hint()), details }
 }

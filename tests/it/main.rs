@@ -19,6 +19,7 @@ mod store;
 mod tidy;
 mod verify;
 mod workflow;
+mod workflow_children;
 mod workflow_control;
 mod workflow_crash;
 mod workflow_limits;
