@@ -9,7 +9,7 @@
 //!   +----------------------------------------------+----> let go (shutdown, superseded)
 //! ```
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -30,18 +30,18 @@ use crate::{
     },
     nodes::{Stop, budget::Meter, prompt::cut},
     store,
-    sys::tasks,
 };
 
 /// Pause between two looks into the inbox; bounds how late a request of another process is seen.
 const INBOX_EVERY: Duration = Duration::from_millis(150);
 /// Pause between two heartbeats in the lease.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
-/// Most log events in one batch, so that a batch stays below the store's line limit.
-const LOGS_PER_BATCH: usize = 32;
-/// Pauses between tries to open a run again after a failed write.
-const REOPEN_FIRST: Duration = Duration::from_millis(500);
-const REOPEN_LAST: Duration = Duration::from_secs(30);
+/// Most log events in one batch, so that a batch stays below the store's line limit even when every character
+/// is written as two.
+const LOGS_PER_BATCH: usize = 16;
+/// Attempts in a row that the store may lose before the run is given up: an agent that is paid again and
+/// again for a result that cannot be kept helps nobody.
+const LOST_MAX: u32 = 5;
 
 /// Why an actor's step was cut off.
 #[derive(Debug)]
@@ -68,6 +68,14 @@ pub(super) struct Actor {
     pub(super) shutdown: CancellationToken,
     /// Progress lines that wait for the next batch.
     pub(super) logs: Vec<Event>,
+    /// What agents of the attempt wait for, by who waits.
+    pub(super) waits: BTreeMap<String, Waiting>,
+    /// What was used while the store could not be written.
+    pub(super) owed: Vec<Event>,
+    /// Attempts in a row that ended with a failure of the store.
+    pub(super) lost: u32,
+    /// Requests to cancel that stay in the inbox until the end is on the record.
+    cancels: Vec<String>,
     /// Node, visit and number of its log events so far.
     logged: (String, u32, u32),
     inbox_due: Duration,
@@ -86,6 +94,10 @@ impl Actor {
             meter,
             shutdown,
             logs: Vec::new(),
+            waits: BTreeMap::new(),
+            owed: Vec::new(),
+            lost: 0,
+            cancels: Vec::new(),
             logged: (String::new(), 0, 0),
             inbox_due: Duration::ZERO,
             heartbeat_due: Duration::ZERO,
@@ -109,8 +121,19 @@ impl Actor {
                 Err(Lost::Stopped(Stop::Cancelled | Stop::Budget)) => {}
                 Err(Lost::Store(e)) => {
                     tracing::error!(run = %self.writer.record.run_id, error = %e, "the store failed");
-                    if !self.reopen(e).await {
+                    self.lost += 1;
+                    // What is too large today is too large tomorrow, and the handle is still good.
+                    let hopeless = matches!(e, store::Error::TooLarge { .. });
+                    if !hopeless && !self.reopen(&e).await {
                         return;
+                    }
+                    if (hopeless || self.lost >= LOST_MAX)
+                        && let Err(again) = self.give_up(&e).await
+                    {
+                        tracing::error!(run = %self.writer.record.run_id, error = ?again, "the run cannot be ended");
+                        if hopeless {
+                            return;
+                        }
                     }
                 }
             }
@@ -121,7 +144,7 @@ impl Actor {
     /// Moves the run on until it ends or parks.
     async fn advance(&mut self) -> Result<(), Lost> {
         loop {
-            if self.shutdown.is_cancelled() {
+            if self.shutdown.is_cancelled() && !self.writer.record.state.is_terminal() {
                 return Err(Lost::Stopped(Stop::Shutdown));
             }
             self.control().await?;
@@ -131,7 +154,7 @@ impl Actor {
             let now = self.kernel.services.clock.wall();
             match plan::decide(&self.writer.spec, &self.writer.record, now) {
                 Move::Stop => {
-                    self.flush_logs().await?;
+                    self.forget_cancels().await;
                     self.finished().await;
                     return Ok(());
                 }
@@ -172,9 +195,18 @@ impl Actor {
     }
 
     /// Ends the run, with further events in the same batch before it.
-    async fn end(&mut self, ending: &Ending, mut events: Vec<Event>) -> Result<(), Lost> {
+    pub(super) async fn end(&mut self, ending: &Ending, mut events: Vec<Event>) -> Result<(), Lost> {
         events.push(plan::ending(ending));
-        self.commit(events).await
+        self.commit(events).await?;
+        self.forget_cancels().await;
+        Ok(())
+    }
+
+    /// Removes the requests to cancel that the end on the record answers. One that stays does no harm.
+    async fn forget_cancels(&mut self) {
+        for id in std::mem::take(&mut self.cancels) {
+            let _ = self.writer.with(move |claim| claim.inbox_done(&id)).await;
+        }
     }
 
     /// Ends the run because of a stop, the current node with it.
@@ -194,7 +226,7 @@ impl Actor {
     }
 
     /// The event that ends the node a stop caught.
-    fn stopped_node(&self, record: &RunRecord, stop: Stop) -> Vec<Event> {
+    pub(super) fn stopped_node(&self, record: &RunRecord, stop: Stop) -> Vec<Event> {
         let Some(entry) = record.current_node.as_ref().and_then(|id| record.node(id.as_str())) else {
             return Vec::new();
         };
@@ -239,6 +271,8 @@ impl Actor {
                 }
                 let _ = done.send(());
             }
+            // Nothing is added to a run that has ended; the dropped answer makes the caller look again.
+            Command::Steer { .. } if self.writer.record.state.is_terminal() => {}
             Command::Steer { steer, done } => {
                 self.commit(vec![Event::Steer { steer }]).await?;
                 let _ = done.send(());
@@ -259,24 +293,35 @@ impl Actor {
         }
         self.inbox_due = now + INBOX_EVERY;
         self.flush_logs().await?;
-        let items = self.writer.with(|claim| claim.inbox()).await?;
+        // The proof comes along, so that a writer that lost the run learns it while its agents still work.
+        let items = self.writer.with(|claim| claim.check().and_then(|()| claim.inbox())).await?;
         let mut cancel = None;
         for item in items {
             let text = |key: &str| item.body.get(key).and_then(Value::as_str).map(str::to_owned);
             match text("kind").as_deref() {
+                Some("steer") if self.knows(&item.id) => {}
                 Some("steer") => {
                     let at = self.kernel.services.clock.wall();
                     let steer =
                         Steer { id: item.id.clone(), text: text("text").unwrap_or_default(), at, applied: Vec::new() };
                     self.writer.commit(vec![Event::Steer { steer }]).await?;
                 }
-                Some("cancel") => cancel = Some(text("reason")),
+                Some("cancel") => {
+                    cancel = Some(text("reason"));
+                    self.cancels.push(item.id);
+                    continue;
+                }
                 _ => tracing::warn!(id = item.id, "a request of an unknown kind was dropped"),
             }
-            let id = item.id.clone();
+            let id = item.id;
             self.writer.with(move |claim| claim.inbox_done(&id)).await?;
         }
         Ok(cancel)
+    }
+
+    /// Whether a correction needs no further event: it is on the record, or the run has ended.
+    fn knows(&self, id: &str) -> bool {
+        self.writer.record.state.is_terminal() || self.writer.record.steers.iter().any(|s| s.id == id)
     }
 
     /// Waits for the next attempt's due time; what is left of it is counted again after a restart.
@@ -377,7 +422,10 @@ impl Actor {
         }
         self.logged.2 += 1;
         let text = match self.logged.2.cmp(&LOGS_PER_VISIT) {
-            std::cmp::Ordering::Less => cut(text, LOG_TEXT_MAX).0.to_owned(),
+            std::cmp::Ordering::Less => {
+                let plain: String = text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect();
+                cut(&plain, LOG_TEXT_MAX).0.to_owned()
+            }
             std::cmp::Ordering::Equal => "further lines of this visit are not kept".to_owned(),
             std::cmp::Ordering::Greater => return,
         };
@@ -399,46 +447,6 @@ impl Actor {
         let record = self.writer.record.clone();
         if let Some(path) = &record.workspace_path {
             super::workspace::close(&self.kernel, &record, path).await;
-        }
-    }
-
-    /// After a failed write only opening again tells what is there. Tries until it works or the process ends.
-    async fn reopen(&mut self, error: store::Error) -> bool {
-        let mut shown = (*self.writer.record).clone();
-        shown.waiting_for = Some(Waiting {
-            kind: "storage".to_owned(),
-            since: self.kernel.services.clock.wall(),
-            until: None,
-            detail: error.to_string(),
-        });
-        self.writer.show(shown);
-        let run = self.writer.record.run_id.clone();
-        let mut pause = REOPEN_FIRST;
-        loop {
-            tokio::select! {
-                () = self.shutdown.cancelled() => return false,
-                () = tokio::time::sleep(pause) => {}
-            }
-            pause = (pause * 2).min(REOPEN_LAST);
-            let (kernel, id) = (self.kernel.clone(), run.clone());
-            // The poisoned claim still holds the lock, so it goes first.
-            self.writer.drop_claim();
-            let opened = tasks::blocking("reopen", move || super::recovery::open(&kernel, &id)).await;
-            match opened {
-                Ok(Ok(opened)) => {
-                    self.logs.clear();
-                    self.writer.replace(opened);
-                    let events = super::recovery::interrupted(&self.writer.spec, &self.writer.record);
-                    if self.writer.commit(events).await.is_ok() {
-                        return true;
-                    }
-                }
-                Ok(Err(store::Error::Owned { .. } | store::Error::NotFound(_) | store::Error::Superseded { .. })) => {
-                    return false;
-                }
-                Ok(Err(e)) => tracing::warn!(%run, error = %e, "the run cannot be opened yet"),
-                Err(e) => tracing::error!(%run, error = %e, "opening the run again failed abnormally"),
-            }
         }
     }
 }

@@ -1,6 +1,9 @@
 //! One attempt of one node: prepares what it sees, watches it, and turns its end into events.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -9,16 +12,15 @@ use super::{
     actor::{Actor, Lost},
     children::KernelChildren,
     live::Command,
-    verdict::{InForce, in_force},
     writer::ERROR_MAX,
 };
 use crate::{
     model::{
-        Event, EvidenceBundle, NodeId, NodeKind, NodeState, RunRecord,
-        run::{NodeRecord, Verdict},
-        spec::{ContractSource, Node},
+        Event, NodeId, NodeState, RunRecord,
+        run::{NodeRecord, Spend, Verdict},
+        spec::Node,
     },
-    nodes::{self, Attempt, NodeCtx, NodeResult, Report, Reporter, Status, Stop, prompt::cut},
+    nodes::{self, NodeCtx, NodeResult, Report, Reporter, Status, Stop, prompt::cut},
     sys::tasks,
 };
 
@@ -26,10 +28,6 @@ use crate::{
 const TICK: Duration = Duration::from_millis(100);
 /// How long a stopped node may take to end its process trees before it is given up and said so.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
-/// Most stored text of a part given back to a node after a restart, in bytes.
-const PART_MAX: usize = 8 << 20;
-/// Largest bundle.json read for a repair brief, in bytes.
-const BUNDLE_MAX: usize = 8 << 20;
 
 /// A node at work.
 type Work = tokio::task::JoinHandle<NodeResult>;
@@ -38,9 +36,16 @@ type Reports = tokio::sync::mpsc::Receiver<Report>;
 /// Why it is stopped, when it is, with the caller's reason.
 type StopCause = Option<(Stop, Option<String>)>;
 
+/// How a watch ends.
+enum Watched {
+    /// The node ended by itself.
+    Ended(Box<NodeResult>),
+    /// It must be stopped, for this reason and with the caller's words.
+    Stopped(Stop, Option<String>),
+}
+
 /// The result of a node whose task panicked.
-#[expect(clippy::needless_pass_by_value, reason = "taken by unwrap_or_else")]
-fn abnormal(e: tokio::task::JoinError) -> NodeResult {
+fn abnormal(e: &tokio::task::JoinError) -> NodeResult {
     NodeResult::failed(format!("the node ended abnormally: {e}"))
 }
 
@@ -58,23 +63,32 @@ impl Actor {
         };
         let cancel = CancellationToken::new();
         let (report, mut reports) = Reporter::new();
+        let cause = Arc::new(OnceLock::new());
+        self.waits.clear();
         let ctx = NodeCtx {
             services: self.kernel.services.clone(),
             attempt: Arc::new(prepared),
             cancel: cancel.clone(),
+            stop: cause.clone(),
             report,
             budget: self.meter.clone(),
             children: Arc::new(KernelChildren::new(self.kernel.clone())),
         };
         let mut work = tasks::spawn("node", nodes::run(ctx));
         let mut replies = Vec::new();
-        let watched = self.watch(&mut work, &mut reports, &cancel, (node, entry), &mut replies).await;
+        let watched = self.watch(&mut work, &mut reports, (node, entry), &mut replies).await;
         let (result, stop) = match watched {
-            Ok(ended) => ended,
+            Ok(Watched::Ended(result)) => (Some(*result), None),
+            Ok(Watched::Stopped(why, reason)) => {
+                let _ = cause.set(why);
+                cancel.cancel();
+                // From here on only its end counts; reports are still taken so that nothing it used is lost.
+                (self.drain(&mut work, &mut reports, node, entry).await, Some((why, reason)))
+            }
             Err(lost) => {
                 // Whatever the store says, nothing this attempt started may live on.
                 cancel.cancel();
-                let _ = tokio::time::timeout(STOP_LIMIT, &mut work).await;
+                self.drain(&mut work, &mut reports, node, entry).await;
                 return Err(lost);
             }
         };
@@ -86,56 +100,57 @@ impl Actor {
             None => {
                 let detail = format!("node '{id}' did not end within {} s of being stopped", STOP_LIMIT.as_secs());
                 self.commit(vec![Event::Unkillable { detail }]).await?;
-                self.settle(node, NodeResult::default(), stop).await
+                let result = NodeResult { status: Status::Stopped, ..NodeResult::default() };
+                self.settle(node, result, stop).await
             }
         };
-        for done in replies {
-            let _ = done.send(());
+        if outcome.is_ok() {
+            self.lost = 0;
+            for done in replies {
+                let _ = done.send(());
+            }
         }
         outcome
     }
 
-    /// Follows a running node until it ends, or until a stop ended it. `None` is a node that did not end.
+    /// Follows a running node until it ends or must be stopped.
     async fn watch(
         &mut self,
         work: &mut Work,
         reports: &mut Reports,
-        cancel: &CancellationToken,
         (node, entry): (&Node, &NodeRecord),
         replies: &mut Vec<tokio::sync::oneshot::Sender<()>>,
-    ) -> Result<(Option<NodeResult>, StopCause), Lost> {
-        let mut stop: StopCause = None;
-        while stop.is_none() {
-            let wall = self.wall_left();
-            let step = wall.unwrap_or(TICK).min(TICK);
-            let shutdown = self.shutdown.clone();
+    ) -> Result<Watched, Lost> {
+        let shutdown = self.shutdown.clone();
+        // Ticks go on however much the node has to say, and come before what it says.
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
             tokio::select! {
                 biased;
-                Some(report) = reports.recv() => self.take_report(node, entry, report).await?,
-                joined = &mut *work => return Ok((Some(joined.unwrap_or_else(abnormal)), None)),
+                () = shutdown.cancelled() => return Ok(Watched::Stopped(Stop::Shutdown, None)),
                 Some(command) = self.commands.recv() => match command {
                     Command::Cancel { reason, done } => {
                         replies.push(done);
-                        stop = Some((Stop::Cancelled, reason));
+                        return Ok(Watched::Stopped(Stop::Cancelled, reason));
                     }
                     Command::Steer { steer, done } => {
                         self.commit(vec![Event::Steer { steer }]).await?;
                         let _ = done.send(());
                     }
                 },
-                () = shutdown.cancelled() => stop = Some((Stop::Shutdown, None)),
-                () = tokio::time::sleep(step) => {
+                _ = ticks.tick() => {
                     if let Some(reason) = self.tick().await? {
-                        stop = Some((Stop::Cancelled, reason));
-                    } else if wall == Some(Duration::ZERO) {
-                        stop = Some((Stop::Budget, None));
+                        return Ok(Watched::Stopped(Stop::Cancelled, reason));
+                    }
+                    if self.wall_left() == Some(Duration::ZERO) {
+                        return Ok(Watched::Stopped(Stop::Budget, None));
                     }
                 }
+                Some(report) = reports.recv() => self.take_report(node, entry, report).await?,
+                joined = &mut *work => return Ok(Watched::Ended(Box::new(joined.unwrap_or_else(|e| abnormal(&e))))),
             }
         }
-        cancel.cancel();
-        // From here on only its end counts; reports are still taken so that nothing it used is lost.
-        Ok((self.drain(work, reports, node, entry).await, stop))
     }
 
     /// Waits for a stopped node's end, still taking its reports. `None` when it does not come.
@@ -150,10 +165,15 @@ impl Actor {
         let mut limit = std::pin::pin!(limit);
         loop {
             tokio::select! {
-                joined = &mut *work => return Some(joined.unwrap_or_else(abnormal)),
+                joined = &mut *work => return Some(joined.unwrap_or_else(|e| abnormal(&e))),
                 Some(report) = reports.recv() => {
+                    let cost = match &report {
+                        Report::Cost(spend) => Some(Event::Cost { node: node.id.clone(), spend: spend.clone() }),
+                        Report::Log { .. } | Report::Wait { .. } | Report::Part { .. } | Report::Child { .. } => None,
+                    };
                     if let Err(e) = self.take_report(node, entry, report).await {
                         tracing::warn!(error = ?e, "a report of a stopped node was lost");
+                        self.owed.extend(cost);
                     }
                 }
                 () = &mut limit => {
@@ -172,9 +192,23 @@ impl Actor {
                 self.log(&id, entry.visits, level, &text);
                 Ok(())
             }
-            Report::Wait(waiting) => self.commit(vec![Event::Wait { waiting }]).await,
-            Report::Cost(spend) => self.commit(vec![Event::Cost { node: id, spend }]).await,
-            Report::Child(child_run_id) => self.commit(vec![Event::Child { node: id, child_run_id }]).await,
+            Report::Wait { who, waiting } => {
+                match waiting {
+                    Some(waiting) => self.waits.insert(who, waiting),
+                    None => self.waits.remove(&who),
+                };
+                let waiting = self.waits.values().next().cloned();
+                if waiting == self.writer.record.waiting_for {
+                    return Ok(());
+                }
+                self.commit(vec![Event::Wait { waiting }]).await
+            }
+            Report::Cost(spend) => self.commit(vec![Event::Cost { node: id, spend: exact(spend) }]).await,
+            Report::Child { run, recorded } => {
+                self.commit(vec![Event::Child { node: id, child_run_id: run }]).await?;
+                let _ = recorded.send(());
+                Ok(())
+            }
             Report::Part { key, mut data, text } => {
                 if let Some(text) = text {
                     let text = self.kernel.services.redactor.text(&text);
@@ -197,8 +231,15 @@ impl Actor {
     async fn settle(&mut self, node: &Node, result: NodeResult, stop: StopCause) -> Result<(), Lost> {
         let record = self.writer.record.clone();
         let Some(entry) = record.node(node.id.as_str()) else { return Ok(()) };
+        // Work that was done before the stop reached it counts; the run stays resumable after it.
+        let stop = stop.filter(|(why, _)| *why != Stop::Shutdown || !matches!(result.status, Status::Succeeded));
         let mut events = Vec::new();
-        if result.touched && !matches!(stop, Some((Stop::Superseded, _))) {
+        if let Some(spend) = &result.spend {
+            events.push(Event::Cost { node: node.id.clone(), spend: exact(spend.clone()) });
+        }
+        if result.touched {
+            // Whoever lost the run leaves its refs alone.
+            self.writer.with(|claim| claim.check()).await?;
             events.extend(super::workspace::snapshot(&self.kernel, &record, node, entry).await);
         }
         if let Some(detail) = result.unkillable.first() {
@@ -302,136 +343,16 @@ impl Actor {
         }
         Ok(())
     }
-
-    /// Gathers what the attempt may know.
-    async fn prepare(&mut self, record: &RunRecord, node: &Node, entry: &NodeRecord) -> Result<Attempt, String> {
-        let spec = self.writer.spec.clone();
-        let contract = match &node.kind {
-            NodeKind::Verifier(v) => match &v.contract {
-                ContractSource::Run => spec.contract.clone(),
-                ContractSource::Inline(contract) => Some(contract.clone()),
-            },
-            NodeKind::Agent(_)
-            | NodeKind::Fanout(_)
-            | NodeKind::HumanGate(_)
-            | NodeKind::Router(_)
-            | NodeKind::Subflow(_) => None,
-        };
-        let baseline = record.baseline.clone().unwrap_or_default();
-        let mut protected = None;
-        if let (Some(contract), Some(file)) = (&contract, &baseline.protected)
-            && contract.protect_tests
-            && contract.has_command()
-        {
-            let bytes = self.read(&file.path, usize::try_from(file.bytes).unwrap_or(usize::MAX)).await?;
-            let snapshot =
-                serde_json::from_slice(&bytes).map_err(|e| format!("the protected tests do not parse: {e}"))?;
-            protected = Some(snapshot);
-        }
-        let wanted = match &node.kind {
-            NodeKind::Agent(n) => n.inputs.clone(),
-            NodeKind::Fanout(n) => n.inputs.clone(),
-            NodeKind::Verifier(_) | NodeKind::HumanGate(_) | NodeKind::Router(_) | NodeKind::Subflow(_) => Vec::new(),
-        };
-        let mut inputs = Vec::new();
-        for id in wanted {
-            if let Some(output) = record.node(id.as_str()).and_then(|n| n.output.clone()) {
-                let text = match &output.file {
-                    Some(file) => {
-                        let bytes = self.read(&file.path, nodes::prompt::INPUT_MAX + 1).await?;
-                        String::from_utf8_lossy(&bytes).into_owned()
-                    }
-                    None => output.text,
-                };
-                inputs.push((id, text));
-            }
-        }
-        let mut red = Vec::new();
-        if matches!(node.kind, NodeKind::Agent(_) | NodeKind::Fanout(_)) {
-            red = self.red_bundles(record).await;
-        }
-        Ok(Attempt {
-            run_id: record.run_id.clone(),
-            node: node.clone(),
-            visit: entry.visits,
-            attempt: entry.attempts,
-            work_dir: PathBuf::from(&record.work_dir),
-            baseline,
-            contract,
-            protected,
-            run_env: run_env(&self.writer.incarnation(), record, entry),
-            inputs,
-            red,
-            red_repeats: record.red_repeats,
-            steers: record.steers.iter().filter(|s| s.applied.is_empty()).cloned().collect(),
-            parts: self.parts(record, entry).await?,
-            child: entry.child_run_id.clone(),
-        })
-    }
-
-    /// Bundles of the red verdict in force. One that cannot be read is left out: the brief is help, not truth.
-    async fn red_bundles(&mut self, record: &RunRecord) -> Vec<EvidenceBundle> {
-        let InForce::Red(list) = in_force(record) else { return Vec::new() };
-        let ids: Vec<_> = list.iter().filter_map(|v| Some((v.evidence_run.clone(), v.evidence_id.clone()?))).collect();
-        let mut bundles = Vec::new();
-        for (run, id) in ids {
-            let run = run.unwrap_or_else(|| record.run_id.clone());
-            let (store, path) = (self.kernel.store.clone(), format!("evidence/{id}/bundle.json"));
-            let read = tasks::blocking("bundle", move || store.read_artifact(&run, &path, 0, BUNDLE_MAX)).await;
-            match read {
-                Ok(Ok(bytes)) => match serde_json::from_slice(&bytes) {
-                    Ok(bundle) => bundles.push(bundle),
-                    Err(e) => tracing::warn!(id, error = %e, "an evidence bundle does not parse"),
-                },
-                Ok(Err(e)) => tracing::warn!(id, error = %e, "an evidence bundle cannot be read"),
-                Err(_) => {}
-            }
-        }
-        bundles
-    }
-
-    /// What earlier attempts left behind for this node, and the conversations other nodes share with it.
-    async fn parts(
-        &mut self,
-        record: &RunRecord,
-        entry: &NodeRecord,
-    ) -> Result<BTreeMap<String, (Value, Option<String>)>, String> {
-        let mut parts = BTreeMap::new();
-        for node in &record.nodes {
-            let Some(data) = node.data.as_ref().and_then(Value::as_object) else { continue };
-            for (key, value) in data {
-                if node.id != entry.id && !key.starts_with("session:") {
-                    continue;
-                }
-                let kept = value.get("text").cloned().and_then(|t| serde_json::from_value(t).ok());
-                let text = match kept {
-                    Some(crate::model::run::OutputText { file: Some(file), .. }) => {
-                        let bytes = self.read(&file.path, PART_MAX).await?;
-                        Some(String::from_utf8_lossy(&bytes).into_owned())
-                    }
-                    Some(kept) => Some(kept.text),
-                    None => None,
-                };
-                parts.insert(key.clone(), (value.clone(), text));
-            }
-        }
-        Ok(parts)
-    }
-
-    /// Reads an artifact of this run.
-    async fn read(&mut self, path: &str, limit: usize) -> Result<Vec<u8>, String> {
-        let (store, run, name) = (self.kernel.store.clone(), self.writer.record.run_id.clone(), path.to_owned());
-        match tasks::blocking("artifact", move || store.read_artifact(&run, &name, 0, limit)).await {
-            Ok(Ok(bytes)) => Ok(bytes),
-            Ok(Err(e)) => Err(format!("'{path}' of the run cannot be read: {e}")),
-            Err(_) => Err(format!("'{path}' of the run cannot be read")),
-        }
-    }
 }
 
 /// Directory of an attempt's artifacts below its run.
 fn artifact_dir(entry: &NodeRecord) -> String {
     format!("nodes/{}/v{}a{}", entry.id, entry.visits, entry.attempts)
+}
+
+/// What was used, with money as the log can hold it exactly.
+fn exact(spend: Spend) -> Spend {
+    Spend { cost_usd: super::state::usd(spend.cost_usd), ..spend }
 }
 
 /// The event that ends a visit.
@@ -446,17 +367,4 @@ fn ended(node: &Node, state: NodeState, entry: &NodeRecord, failures: u32, error
         approved: None,
         comment: None,
     }
-}
-
-/// Variables every process of an attempt gets.
-fn run_env(incarnation: &str, record: &RunRecord, entry: &NodeRecord) -> Vec<(String, String)> {
-    [
-        ("CLAWO_RUN_ID", record.run_id.to_string()),
-        ("CLAWO_NODE_ID", entry.id.clone()),
-        ("CLAWO_VISIT", entry.visits.to_string()),
-        ("CLAWO_ATTEMPT", entry.attempts.to_string()),
-        ("CLAWO_IDEMPOTENCY_KEY", format!("{incarnation}:{}:{}", entry.id, entry.visits)),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into()
 }

@@ -15,12 +15,17 @@ use crate::{
     model::{
         Code, NodeKind, RunId, RunOutcome, RunRecord, RunState, WorkflowSpec, run::ParentRef, spec::SubflowSource,
     },
-    nodes::{Boxed, ChildOutcome, Children, NodeCtx, NodeVerdict, Report},
+    nodes::{Boxed, ChildOutcome, Children, NodeCtx, NodeVerdict, Report, Stop},
     sys::tasks,
 };
 
 /// Longest single wait for a child; looked at again and again, so its value only bounds one call.
 const LOOK: Duration = Duration::from_secs(30);
+
+/// Pause before looking again at a child that another process takes over at this moment.
+const OWNED_PAUSE: Duration = Duration::from_millis(50);
+/// Most of a child's output handed up, in bytes: far more than a prompt shows.
+const OUTPUT_MAX: usize = 1 << 20;
 
 /// Gives nodes their child runs.
 #[derive(Debug)]
@@ -36,6 +41,9 @@ impl KernelChildren {
     async fn child(&self, ctx: &NodeCtx) -> Result<ChildOutcome, String> {
         let attempt = &ctx.attempt;
         let child = match &attempt.child {
+            Some(child) if !self.is_ours(ctx, child).await? => {
+                return Err(format!("run '{child}' exists, but this node did not start it"));
+            }
             Some(child) => {
                 // Started by an attempt that a crash cut off; it may be running, interrupted, ended or never made.
                 match start::resume(&self.kernel, child).await {
@@ -48,7 +56,29 @@ impl KernelChildren {
             None => self.begin(ctx).await?,
         };
         let record = self.follow(ctx, &child).await?;
-        Ok(outcome(&child, &record))
+        let mut outcome = outcome(&child, &record);
+        if let Some(output) = &mut outcome.output
+            && let Some(file) = output.file.take()
+        {
+            let (store, run) = (self.kernel.store.clone(), child.clone());
+            let read = tasks::blocking("output", move || store.read_artifact(&run, &file.path, 0, OUTPUT_MAX)).await;
+            let bytes = read.map_err(|e| e.to_string())?.map_err(|e| format!("the output of '{child}': {e}"))?;
+            output.text = String::from_utf8_lossy(&bytes).into_owned();
+        }
+        Ok(outcome)
+    }
+
+    /// Whether a run is this node's child, or not there at all. Anybody may start a run under any free id.
+    async fn is_ours(&self, ctx: &NodeCtx, child: &RunId) -> Result<bool, String> {
+        match query::load(&self.kernel, child).await {
+            Ok(found) => Ok(found
+                .record
+                .parent
+                .as_ref()
+                .is_some_and(|p| p.run_id == ctx.attempt.run_id && p.node.as_ref() == Some(&ctx.attempt.node.id))),
+            Err(e) if e.code == Code::RunNotFound => Ok(true),
+            Err(e) => Err(e.to_string()),
+        }
     }
 
     /// Starts the child of this attempt.
@@ -91,11 +121,16 @@ impl KernelChildren {
             protected: protected.filter(|_| shared),
             ..start::Lineage::default()
         };
-        ctx.report.send(Report::Child(child.clone())).await;
+        // On the record first, so that whoever goes on with this run finds its child.
+        let (recorded, on_record) = tokio::sync::oneshot::channel();
+        ctx.report.send(Report::Child { run: child.clone(), recorded }).await;
+        if on_record.await.is_err() || ctx.cancel.is_cancelled() {
+            return Err("stopped".to_owned());
+        }
         match start::launch(&self.kernel, child.clone(), spec, lineage, false, None).await {
             Ok(_) => Ok(child),
             // Made by an attempt whose answer a crash swallowed.
-            Err(e) if e.code == Code::RunExists => {
+            Err(e) if e.code == Code::RunExists && self.is_ours(ctx, &child).await? => {
                 start::resume(&self.kernel, &child).await.map_err(|e| e.to_string())?;
                 Ok(child)
             }
@@ -131,16 +166,27 @@ impl KernelChildren {
             }
             if found.record.state != RunState::AwaitingHuman && !found.live && self.kernel.live.get(child).is_none() {
                 // Its executor is gone (the process that ran it ended); this one goes on with it.
-                start::resume(&self.kernel, child).await.map_err(|e| e.to_string())?;
+                match start::resume(&self.kernel, child).await {
+                    Ok(()) => {}
+                    Err(e) if e.code == Code::RunOwned => tokio::time::sleep(OWNED_PAUSE).await,
+                    Err(e) => return Err(e.to_string()),
+                }
             }
             seq = seq.max(found.record.seq);
             tokio::select! {
                 () = ctx.cancel.cancelled() => {
-                    if !self.kernel.stop.is_cancelled() {
+                    let for_good = match ctx.stop.get() {
+                        Some(Stop::Cancelled | Stop::Budget) => true,
+                        // Whoever goes on with this run goes on with its child.
+                        Some(Stop::Shutdown | Stop::Superseded) | None => false,
+                    };
+                    if for_good {
                         let reason = Some(format!("its parent run '{}' was stopped", ctx.attempt.run_id));
                         if let Err(e) = super::control::cancel(&self.kernel, child, reason).await {
                             tracing::warn!(%child, error = %e, "a child run could not be cancelled");
                         }
+                        let found = query::load(&self.kernel, child).await.map_err(|e| e.to_string())?;
+                        return Ok(found.record);
                     }
                     return Err("stopped".to_owned());
                 }
@@ -174,7 +220,7 @@ fn outcome(child: &RunId, record: &RunRecord) -> ChildOutcome {
         digest_cwd: v.digest_cwd.clone(),
         advisory: false,
         run_contract: false,
-        fingerprint: (!v.passed).then(|| record.red_fingerprint.clone()).flatten(),
+        fingerprint: record.red.get(v.node.as_str()).map(|streak| streak.fingerprint.clone()),
     });
     ChildOutcome {
         summary,

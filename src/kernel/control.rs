@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use super::{Error, Inner, Result, live::Command, plan, query, recovery, start, verdict, workspace};
 use crate::{
     model::{Code, Event, NodeState, RunId, RunRecord, RunState, run::Steer},
+    nodes::prompt::cut,
     store::InboxItem,
     sys::{ids, tasks},
 };
@@ -21,26 +22,46 @@ const STEER_MAX: usize = 16 * 1024;
 /// Tries at a run that changes hands at this very moment.
 const TRIES: u32 = 5;
 
+/// Tries at a run whose actor parks it at this moment: it writes and syncs a little before it lets go.
+const PARK_TRIES: u32 = 60;
+/// Corrections that may wait for an agent; more than this nobody reads.
+const STEERS_MAX: usize = 32;
+/// Longest reason of a cancel kept, in bytes.
+const REASON_MAX: usize = 1000;
+
 /// Ends a run.
 pub(super) async fn cancel(kernel: &Arc<Inner>, run: &RunId, reason: Option<String>) -> Result<()> {
+    let reason = reason.map(|r| cut(&r, REASON_MAX).0.to_owned());
     for _ in 0..TRIES {
         let found = query::load(kernel, run).await?;
         terminal(&found.record)?;
         if let Some(live) = kernel.live.get(run) {
             let (done, answer) = oneshot::channel();
             if live.commands.send(Command::Cancel { reason: reason.clone(), done }).await.is_ok() {
-                // An actor that ends for another reason drops the answer; the record then tells.
-                let _ = tokio::time::timeout(CANCEL_LIMIT, answer).await;
-                return Ok(());
+                match tokio::time::timeout(CANCEL_LIMIT, answer).await {
+                    Ok(Ok(())) => return Ok(()),
+                    // The actor parked the run, lost it or could not write; what is to be done now the record tells.
+                    Ok(Err(_)) => {}
+                    Err(_) => {
+                        let text = format!("run '{run}' is being cancelled, but has not ended yet; look at its status");
+                        return Err(Error::new(Code::Busy, text));
+                    }
+                }
             }
         } else if found.live {
             let body = json!({ "kind": "cancel", "reason": reason });
-            return ask_owner(kernel, run, body, |record, _| record.state.is_terminal()).await;
+            let asked = ask_owner(kernel, run, body, |record, _| record.state.is_terminal()).await?;
+            match asked {
+                Asked::Recorded | Asked::Taken(Owner::Live) => return Ok(()),
+                Asked::Taken(Owner::Gone) | Asked::Withdrawn => {}
+            }
         } else {
             let why = reason.clone();
             match start::take_over(kernel, run, move |record| cancelled(record, why.as_deref())).await {
                 Ok(writer) => {
+                    let record = writer.record.clone();
                     writer.release().await;
+                    cancelled_alone(kernel, &record, reason).await;
                     return Ok(());
                 }
                 Err(e) if e.code == Code::RunOwned => {}
@@ -50,6 +71,20 @@ pub(super) async fn cancel(kernel: &Arc<Inner>, run: &RunId, reason: Option<Stri
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     Err(Error::new(Code::Busy, "the run changes hands right now; call again"))
+}
+
+/// What an actor does after a cancel, done for a run that had none: its child ends, its worktree is given back.
+async fn cancelled_alone(kernel: &Arc<Inner>, record: &RunRecord, reason: Option<String>) {
+    let current = record.current_node.as_ref().and_then(|id| record.node(id.as_str()));
+    if let Some(child) = current.and_then(|n| n.child_run_id.clone())
+        && let Err(e) = Box::pin(cancel(kernel, &child, reason)).await
+        && !matches!(e.code, Code::RunTerminal | Code::RunNotFound)
+    {
+        tracing::warn!(%child, error = %e, "a child run could not be cancelled");
+    }
+    if let Some(path) = &record.workspace_path {
+        workspace::close_left(kernel, record, path).await;
+    }
 }
 
 /// What cancelling a run that nobody executes puts on the record.
@@ -83,6 +118,10 @@ pub(super) async fn steer(kernel: &Arc<Inner>, run: &RunId, text: &str) -> Resul
     for _ in 0..TRIES {
         let found = query::load(kernel, run).await?;
         terminal(&found.record)?;
+        if found.record.steers.iter().filter(|s| s.applied.is_empty()).count() >= STEERS_MAX {
+            let text = format!("{STEERS_MAX} corrections wait already for an agent of run '{run}'");
+            return Err(Error::new(Code::Busy, text));
+        }
         let id = ids::sortable();
         let waits_for =
             found.record.current_node.as_ref().map_or_else(|| "the first agent".to_owned(), ToString::to_string);
@@ -95,8 +134,11 @@ pub(super) async fn steer(kernel: &Arc<Inner>, run: &RunId, text: &str) -> Resul
             }
         } else if found.live {
             let body = json!({ "kind": "steer", "text": text });
-            ask_owner(kernel, run, body, |record, id| record.steers.iter().any(|s| s.id == id)).await?;
-            return Ok(waits_for);
+            match ask_owner(kernel, run, body, |record, id| record.steers.iter().any(|s| s.id == id)).await? {
+                // What was taken stays in the run's directory until it is on the record, whoever goes on with it.
+                Asked::Recorded | Asked::Taken(_) => return Ok(waits_for),
+                Asked::Withdrawn => {}
+            }
         } else {
             let queued = start::take_over(kernel, run, move |record| {
                 terminal(record)?;
@@ -116,8 +158,24 @@ pub(super) async fn steer(kernel: &Arc<Inner>, run: &RunId, text: &str) -> Resul
     Err(Error::new(Code::Busy, "the run changes hands right now; call again"))
 }
 
+/// What became of a request to the owner of a run.
+enum Asked {
+    /// It is on the record.
+    Recorded,
+    /// The owner took it and has not put it on the record yet.
+    Taken(Owner),
+    /// The run has no owner any more, and the request was taken back.
+    Withdrawn,
+}
+
+/// Whether the owner that took a request is still there.
+enum Owner {
+    Live,
+    Gone,
+}
+
 /// Leaves a request in the run's inbox and waits for the event it becomes.
-async fn ask_owner<F>(kernel: &Arc<Inner>, run: &RunId, body: Value, seen: F) -> Result<()>
+async fn ask_owner<F>(kernel: &Arc<Inner>, run: &RunId, body: Value, seen: F) -> Result<Asked>
 where
     F: Fn(&RunRecord, &str) -> bool,
 {
@@ -128,22 +186,24 @@ where
         .map_err(|e| super::internal(&e))?
         .map_err(|e| super::store_error(&e))?;
     let deadline = tokio::time::Instant::now() + OWNER_LIMIT;
-    loop {
+    let live = loop {
         let found = query::load(kernel, run).await?;
         if seen(&found.record, &item.id) {
-            return Ok(());
+            return Ok(Asked::Recorded);
         }
-        if tokio::time::Instant::now() >= deadline {
-            break;
+        if !found.live || tokio::time::Instant::now() >= deadline {
+            break found.live;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    };
     let (store, id, name) = (kernel.store.clone(), run.clone(), item.id.clone());
     let withdrawn = tasks::blocking("inbox", move || store.inbox_withdraw(&id, &name)).await;
     let withdrawn = withdrawn.map_err(|e| super::internal(&e))?.map_err(|e| super::store_error(&e))?;
-    if !withdrawn {
-        // Taken at the last moment: the owner has it and puts it on the record now.
-        return Ok(());
+    match (withdrawn, live) {
+        (true, true) => {}
+        (true, false) => return Ok(Asked::Withdrawn),
+        (false, true) => return Ok(Asked::Taken(Owner::Live)),
+        (false, false) => return Ok(Asked::Taken(Owner::Gone)),
     }
     let owner = owner(kernel, run).await;
     Err(Error::new(Code::NotExecutingHere, format!("run '{run}' is executed by {owner}, which does not answer")))
@@ -163,12 +223,15 @@ async fn owner(kernel: &Arc<Inner>, run: &RunId) -> String {
 
 /// Answers the open gate and lets the run go on.
 pub(super) async fn approve(kernel: &Arc<Inner>, run: &RunId, approved: bool, comment: Option<String>) -> Result<()> {
+    if comment.as_ref().is_some_and(|c| c.len() > STEER_MAX) {
+        return Err(Error::new(Code::InvalidArgument, format!("comment: give at most {STEER_MAX} bytes")));
+    }
     let not_waiting = |record: &RunRecord| {
         let answered = record.nodes.iter().any(|n| n.approved.is_some());
         let what = if answered { "gate already answered" } else { "no gate waits for an answer" };
         Error::new(Code::GateNotWaiting, format!("{what}; the run is {}", record.state.as_str()))
     };
-    for _ in 0..TRIES {
+    for _ in 0..PARK_TRIES {
         let found = query::load(kernel, run).await?;
         if found.record.gate.is_none() || found.record.state != RunState::AwaitingHuman {
             return Err(not_waiting(&found.record));
@@ -203,11 +266,17 @@ pub(super) async fn delete(kernel: &Arc<Inner>, run: &RunId) -> Result<()> {
     let (store, id) = (kernel.store.clone(), run.clone());
     let deleted = tasks::blocking("delete", move || store.delete(&id)).await.map_err(|e| super::internal(&e))?;
     deleted.map_err(|e| super::store_error(&e))?;
-    if let Some(record) = record
+    if let Some(record) = &record
         && let Ok(Some(repo)) = kernel.services.git.open(std::path::Path::new(&record.cwd)).await
         && let Err(e) = repo.delete_refs(&workspace::snapshot_prefix(run)).await
     {
         tracing::warn!(%run, error = %e, "the run's snapshots stay");
+    }
+    if let Some(record) = &record
+        && let Some(path) = &record.workspace_path
+    {
+        // What is in it goes to the branch, which stays.
+        workspace::close_left(kernel, record, path).await;
     }
     Ok(())
 }

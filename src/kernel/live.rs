@@ -50,19 +50,17 @@ impl LiveRuns {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(run).cloned()
     }
 
-    /// Enters a run; false when it is there already.
-    pub(super) fn insert(&self, run: RunId, live: Live) -> bool {
-        let mut map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if map.contains_key(&run) {
-            return false;
-        }
-        map.insert(run, live);
-        true
+    /// Enters a run. Its claim is held, so an entry that is still there belongs to an actor that has let go.
+    pub(super) fn insert(&self, run: RunId, live: Live) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(run, live);
     }
 
-    /// Forgets a run whose actor has let go.
-    pub(super) fn remove(&self, run: &RunId) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(run);
+    /// Forgets a run whose actor has let go, unless a later actor has entered it meanwhile.
+    pub(super) fn remove(&self, run: &RunId, commands: &mpsc::Sender<Command>) {
+        let mut map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if map.get(run).is_some_and(|live| live.commands.same_channel(commands)) {
+            map.remove(run);
+        }
     }
 
     /// How many are executed here.

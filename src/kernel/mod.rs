@@ -11,11 +11,13 @@ mod evidence;
 mod index;
 mod live;
 pub mod plan;
+mod prepare;
 mod query;
 mod recovery;
 pub mod spec;
 mod start;
 pub mod state;
+mod storage;
 pub mod templates;
 mod validate;
 pub mod verdict;
@@ -194,6 +196,15 @@ fn run_id(text: &str) -> Result<RunId> {
     RunId::parse(text).map_err(|e| Error::new(Code::InvalidArgument, format!("runId: {e}")))
 }
 
+/// Does what must not be left half done when its caller stops waiting: a run that is claimed is also executed.
+async fn whole<T, F>(name: &'static str, work: F) -> Result<T>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T>> + Send + 'static,
+{
+    tasks::spawn(name, work).await.map_err(|e| internal(&e))?
+}
+
 /// A defect, not the caller's fault.
 fn internal(error: &dyn std::fmt::Display) -> Error {
     Error::new(Code::Internal, error.to_string())
@@ -263,7 +274,8 @@ impl Kernel {
 
     /// Validates, records the baseline, creates the run durably and begins to execute it in the background.
     pub async fn start(&self, request: StartRequest) -> Result<Started> {
-        start::start(&self.inner, request).await
+        let inner = self.inner.clone();
+        whole("start", async move { start::start(&inner, request).await }).await
     }
 
     /// A run as it stands. Cancelling the wait never cancels the run.
@@ -284,7 +296,8 @@ impl Kernel {
     /// Continues a run whose owner is gone. A terminal or parked run is returned as it is.
     pub async fn resume(&self, run: &str) -> Result<RunView> {
         let run = run_id(run)?;
-        start::resume(&self.inner, &run).await?;
+        let (inner, id) = (self.inner.clone(), run.clone());
+        whole("resume", async move { start::resume(&inner, &id).await }).await?;
         self.view(&run).await
     }
 
@@ -303,7 +316,8 @@ impl Kernel {
     /// Answers the open gate of a run.
     pub async fn approve(&self, run: &str, approved: bool, comment: Option<String>) -> Result<RunView> {
         let run = run_id(run)?;
-        control::approve(&self.inner, &run, approved, comment).await?;
+        let (inner, id) = (self.inner.clone(), run.clone());
+        whole("approve", async move { control::approve(&inner, &id, approved, comment).await }).await?;
         self.view(&run).await
     }
 

@@ -7,6 +7,10 @@ use crate::model::{
 };
 
 use super::verdict::{self, Ending};
+use crate::nodes::prompt::cut;
+
+/// Longest question of a gate in the log, in bytes; the spec has the rest and a batch stays small.
+const GATE_PROMPT_MAX: usize = 16 * 1024;
 
 /// The next move of a run.
 #[derive(Debug, Clone, PartialEq)]
@@ -77,9 +81,9 @@ fn successor<'s>(spec: &'s WorkflowSpec, index: usize, node: &Node) -> Option<&'
 
 /// Ends a loop whose checks keep failing in the same way.
 fn no_progress(spec: &WorkflowSpec, record: &RunRecord, node: &Node) -> Option<Ending> {
-    let judged = matches!(&node.kind, NodeKind::Verifier(v) if !v.advisory);
     let limit = spec.no_progress_limit;
-    (judged && limit > 0 && record.red_repeats >= limit).then(|| {
+    let repeats = record.red.get(node.id.as_str()).map_or(0, |streak| streak.count);
+    (limit > 0 && repeats >= limit).then(|| {
         let error = format!("no progress: the same checks failed in the same way {limit} times in a row");
         verdict::cut_short(record, error, Some("no progress".to_owned()))
     })
@@ -97,7 +101,12 @@ fn enter(spec: &WorkflowSpec, record: &RunRecord, node: &Node, now: Time) -> Mov
         NodeKind::Verifier(_) => RunState::Verifying,
         NodeKind::HumanGate(gate) => {
             events.push(node_state(&node.id, NodeState::AwaitingHuman, visit, 1));
-            let gate = Gate { node: node.id.clone(), visit, prompt: gate.prompt.clone(), since: now };
+            let gate = Gate {
+                node: node.id.clone(),
+                visit,
+                prompt: cut(&gate.prompt, GATE_PROMPT_MAX).0.to_owned(),
+                since: now,
+            };
             events.push(Event::Gate { gate: Some(gate) });
             RunState::AwaitingHuman
         }
@@ -166,5 +175,136 @@ pub fn node_state(node: &NodeId, state: NodeState, visit: u32, attempt: u32) -> 
         error: None,
         approved: None,
         comment: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        kernel::{spec, state},
+        model::{RunId, run::RedStreak},
+    };
+
+    fn workflow() -> WorkflowSpec {
+        let own = json!({ "checks": [{ "type": "command", "cmd": "true" }] });
+        let value = json!({
+            "name": "n", "cwd": "/", "maxNodeVisits": 5,
+            "nodes": [
+                { "id": "a", "kind": "agent", "prompt": "x", "next": "v" },
+                { "id": "b", "kind": "agent", "prompt": "x", "onFailure": "continue" },
+                { "id": "v", "kind": "verifier", "contract": own, "onFailure": "continue" },
+                { "id": "r", "kind": "router", "routes": [
+                    { "when": { "type": "and", "all": [] }, "to": "b" },
+                    { "when": { "type": "and", "all": [
+                        { "type": "node_failed", "node": "v" }, { "type": "visits_lt", "node": "a", "n": 3 },
+                    ] }, "to": "a" },
+                    { "when": { "type": "verified", "node": "v" }, "to": "g" },
+                ], "default": "b" },
+                { "id": "g", "kind": "human_gate", "prompt": "?".repeat(500_000) },
+                { "id": "z", "kind": "agent", "prompt": "x" },
+            ],
+        });
+        spec::read(&value, "", spec::Origin::Caller, None, None).spec.unwrap()
+    }
+
+    /// The record when `current` stands like this, with further nodes' states and visits.
+    fn standing(current: &str, nodes: &[(&str, NodeState, u32)]) -> RunRecord {
+        let mut record = state::empty(&RunId::parse("r").unwrap(), &workflow());
+        record.state = RunState::Running;
+        record.current_node = Some(NodeId::parse(current).unwrap());
+        for (id, state, visits) in nodes {
+            let node = record.node_mut(id).unwrap();
+            (node.state, node.visits, node.attempts) = (*state, *visits, 1);
+        }
+        record
+    }
+
+    /// The move in one word, with the node it leads to.
+    fn word(record: &RunRecord) -> String {
+        match decide(&workflow(), record, Time::from_millis(0)) {
+            Move::Commit(events) => {
+                assert!(serde_json::to_string(&events).unwrap().len() < 64 * 1024, "a batch stays small");
+                let entered = events.iter().rev().find_map(|e| {
+                    if let Event::NodeState { node, visit, .. } = e { Some(format!("{node} {visit}")) } else { None }
+                });
+                let ended = events.iter().any(|e| matches!(e, Event::RunState { state, .. } if state.is_terminal()));
+                if ended { "commit end".to_owned() } else { format!("enter {}", entered.unwrap()) }
+            }
+            Move::Run(node) => format!("run {node}"),
+            Move::Wait(node, _) => format!("wait {node}"),
+            Move::Park => "park".to_owned(),
+            Move::Conclude => "conclude".to_owned(),
+            Move::Stop => "stop".to_owned(),
+            Move::End(end) => end.error.unwrap(),
+        }
+    }
+
+    /// Kernel 2 to 4, scenario 11: from where a run stands to its next move.
+    #[test]
+    fn next_moves() {
+        use NodeState::{AwaitingHuman, Failed, Pending, Running, Skipped, Succeeded};
+        type Case<'c> = (&'c str, &'c [(&'c str, NodeState, u32)], &'c str);
+        let cases: &[Case<'_>] = &[
+            ("a", &[("a", Running, 1)], "run a"),
+            ("a", &[("a", Succeeded, 1)], "enter v 1"),
+            ("a", &[("a", Skipped, 1)], "enter v 1"),
+            ("a", &[("a", Succeeded, 1), ("v", Failed, 4)], "enter v 5"),
+            ("a", &[("a", Succeeded, 1), ("v", Failed, 5)], "node 'v' exceeded maxNodeVisits (5)"),
+            ("a", &[("a", Failed, 1)], "node 'a' failed: no reason given"),
+            ("b", &[("b", Failed, 1)], "enter v 1"),
+            ("r", &[("r", Running, 1), ("v", Failed, 1), ("a", Succeeded, 2)], "enter a 3"),
+            ("r", &[("r", Running, 1), ("v", Failed, 1), ("a", Succeeded, 3)], "enter b 1"),
+            ("r", &[("r", Running, 1), ("v", Pending, 0), ("a", Pending, 0)], "enter b 1"),
+            ("r", &[("r", Running, 1), ("v", Failed, 1), ("a", Succeeded, 3), ("b", Failed, 5)], "commit end"),
+            ("r", &[("r", Succeeded, 1)], "conclude"),
+            ("g", &[("g", AwaitingHuman, 1)], "park"),
+            ("g", &[("g", Failed, 1)], "node 'g' failed: no reason given"),
+            ("z", &[("z", Succeeded, 1)], "conclude"),
+        ];
+        for (current, nodes, expected) in cases {
+            assert_eq!(word(&standing(current, nodes)), *expected, "{current} {nodes:?}");
+        }
+        let fresh = state::empty(&RunId::parse("r").unwrap(), &workflow());
+        assert_eq!(word(&fresh), "enter a 1");
+        let mut record = standing("a", &[("a", Running, 1)]);
+        record.node_mut("a").unwrap().retry_at = Some(Time::from_millis(9));
+        assert_eq!(word(&record), "wait a");
+        record.state = RunState::Cancelled;
+        assert_eq!(word(&record), "stop");
+    }
+
+    /// A gate's question may be a megabyte; the batch that opens it stays below what the log takes.
+    #[test]
+    fn a_long_question_fits_the_log() {
+        let mut record = standing("r", &[("r", NodeState::Running, 1), ("v", NodeState::Succeeded, 1)]);
+        record.verdicts.insert(
+            "v".to_owned(),
+            crate::model::run::Verdict {
+                node: NodeId::parse("v").unwrap(),
+                evidence_id: None,
+                evidence_run: None,
+                passed: true,
+                tree_digest: None,
+                digest_cwd: None,
+                side_effect_seq: 0,
+                advisory: false,
+                run_contract: false,
+            },
+        );
+        assert_eq!(word(&record), "enter g 1");
+    }
+
+    /// RL-3: three equal reds of the verifier itself end the loop; those of another node do not.
+    #[test]
+    fn no_progress_ends_a_loop() {
+        let streak = |count| RedStreak { fingerprint: "p".to_owned(), visit: 1, count };
+        let mut record = standing("v", &[("v", NodeState::Failed, 3)]);
+        for (node, count, ends) in [("v", 2, false), ("z", 3, false), ("v", 3, true)] {
+            record.red.insert(node.to_owned(), streak(count));
+            assert_eq!(word(&record).starts_with("no progress"), ends, "{node} {count}");
+        }
     }
 }

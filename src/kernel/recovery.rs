@@ -71,9 +71,11 @@ pub(super) fn interrupted(spec: &WorkflowSpec, record: &RunRecord) -> Vec<Event>
     let (Some((_, node)), Some(entry)) = (spec.node(current.as_str()), record.node(current.as_str())) else {
         return Vec::new();
     };
-    let waits = record.waiting_for.as_ref().is_some_and(|w| matches!(w.kind.as_str(), "slot" | "quota"));
+    // Of a fan-out some members may have been at work while another one waited.
+    let alone = matches!(node.kind, NodeKind::Agent(_));
+    let waits = record.waiting_for.as_ref().is_some_and(|w| w.kind == "quota" || (alone && w.kind == "slot"));
     let works = !matches!(node.kind, NodeKind::Router(_) | NodeKind::HumanGate(_));
-    if entry.state != NodeState::Running || entry.retry_at.is_some() || !works {
+    if record.state.is_terminal() || entry.state != NodeState::Running || entry.retry_at.is_some() || !works {
         return Vec::new();
     }
     let attempt = if waits { entry.attempts } else { entry.attempts + 1 };
@@ -92,7 +94,16 @@ pub(super) fn interrupted(spec: &WorkflowSpec, record: &RunRecord) -> Vec<Event>
         approved: None,
         comment: None,
     });
+    // Whoever waits again says so again.
+    events.extend(record.waiting_for.is_some().then_some(Event::Wait { waiting: None }));
     events
+}
+
+/// Whether a gate was answered by a process that does not execute runs, and nobody has gone on since.
+fn answered_only(spec: &WorkflowSpec, record: &RunRecord) -> bool {
+    let Some(current) = &record.current_node else { return false };
+    let gate = spec.node(current.as_str()).is_some_and(|(_, n)| matches!(n.kind, NodeKind::HumanGate(_)));
+    gate && record.node(current.as_str()).is_some_and(|n| n.approved.is_some())
 }
 
 /// What answering a gate puts on the record.
@@ -130,7 +141,11 @@ pub(super) async fn auto_resume(kernel: &Arc<Inner>) {
         let Ok(found) = super::query::load(kernel, &run.run_id).await else { continue };
         let record = &found.record;
         let child = record.parent.as_ref().is_some_and(|p| p.node.is_some());
-        let wanted = (all || record.auto_resume) && !child;
+        if let Some(path) = record.workspace_path.as_ref().filter(|_| record.state.is_terminal() && !found.live) {
+            // Its process may have ended between the run's end and this.
+            super::workspace::close_left(kernel, record, path).await;
+        }
+        let wanted = (all || record.auto_resume || answered_only(&found.spec, record)) && !child;
         let interrupted = !found.live && !record.state.is_terminal() && record.state != RunState::AwaitingHuman;
         if wanted
             && interrupted

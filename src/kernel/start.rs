@@ -197,8 +197,13 @@ pub(super) async fn launch(
         if baseline.base_sha.is_none() {
             return Err(need("at least one commit"));
         }
-        let opened = workspace::open(kernel, repo, &run_id).await;
-        own = Some(opened.map_err(|e| Error::new(Code::StoreUnavailable, format!("no worktree: {e}")))?);
+        match workspace::open(kernel, repo, &run_id).await {
+            Ok(opened) => own = Some(opened),
+            Err(e) => {
+                not_taken(kernel, &run_id).await?;
+                return Err(Error::new(Code::StoreUnavailable, format!("no worktree: {e}")));
+            }
+        }
     }
     // Where the checks run decides what they reach, so a run below the top is recorded from there.
     let place = match &own {
@@ -253,7 +258,16 @@ pub(super) async fn launch(
     })
     .await
     .map_err(|e| super::internal(&e))?;
-    let (claim, record) = made.map_err(|e| super::store_error(&e))?;
+    let (claim, record) = match (made, &own, &repo) {
+        (Ok(made), _, _) => made,
+        (Err(e), Some(own), Some(repo)) => {
+            if let Err(e) = repo.worktree_remove(&own.path).await {
+                tracing::warn!(%run_id, error = %e, "the worktree of a run that was not created stays");
+            }
+            return Err(super::store_error(&e));
+        }
+        (Err(e), _, _) => return Err(super::store_error(&e)),
+    };
     execute(kernel, Writer::new(spec, record.clone(), claim));
     Ok(record)
 }
@@ -299,16 +313,29 @@ fn protecting(spec: &WorkflowSpec) -> Option<Contract> {
 pub(super) fn execute(kernel: &Arc<Inner>, writer: Writer) {
     let (sender, commands) = mpsc::channel(COMMANDS_MAX);
     let run = writer.record.run_id.clone();
+    let entry = Entry { kernel: kernel.clone(), run: run.clone(), commands: sender.clone() };
     let live = Live { commands: sender, record: writer.watch() };
-    kernel.live.insert(run.clone(), live);
+    kernel.live.insert(run, live);
     let actor = Actor::new(kernel.clone(), writer, commands);
-    let inner = kernel.clone();
     let work = async move {
+        let _entry = entry;
         actor.run().await;
-        inner.live.remove(&run);
-        inner.idle.notify_waiters();
     };
     tasks::spawn("run", work);
+}
+
+/// A run's place among those executed here, given up however its actor ends, by a panic too.
+struct Entry {
+    kernel: Arc<Inner>,
+    run: RunId,
+    commands: mpsc::Sender<super::live::Command>,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.kernel.live.remove(&self.run, &self.commands);
+        self.kernel.idle.notify_waiters();
+    }
 }
 
 /// Claims a run whose owner is gone and goes on with it; `extra` is committed first.
@@ -341,10 +368,12 @@ pub(super) async fn resume(kernel: &Arc<Inner>, run: &RunId) -> Result<()> {
         return Ok(());
     }
     let spec = found.spec.clone();
+    let mut before = None;
     let writer = take_over(kernel, run, |record| {
         if record.state.is_terminal() || record.state == RunState::AwaitingHuman {
             return Ok(Vec::new());
         }
+        before = record.current_node.as_ref().and_then(|id| record.node(id.as_str())).cloned();
         Ok(recovery::interrupted(&spec, record))
     })
     .await;
@@ -362,12 +391,9 @@ pub(super) async fn resume(kernel: &Arc<Inner>, run: &RunId) -> Result<()> {
     let mut writer = writer;
     let record = writer.record.clone();
     if let Some((_, node)) = record.current_node.as_ref().and_then(|id| spec.node(id.as_str()))
-        && let Some(entry) = record.node(node.id.as_str())
-        && !matches!(node.kind, NodeKind::Router(_) | NodeKind::HumanGate(_))
-        && entry.attempts > 1
+        && let Some(lost) = before
+        && record.node(node.id.as_str()).is_some_and(|entry| entry.attempts > lost.attempts)
     {
-        let mut lost = entry.clone();
-        lost.attempts -= 1;
         let events = workspace::snapshot(kernel, &record, node, &lost).await;
         writer.commit(events).await.map_err(|e| super::store_error(&e))?;
     }

@@ -6,9 +6,13 @@ use serde_json::Value;
 
 use crate::model::{
     Event, NodeKind, NodeRecord, NodeState, RunId, RunRecord, RunState, Time, WorkflowSpec,
-    run::{RECORD_VERSION, Spend, Verdict},
+    run::{RECORD_VERSION, RedStreak, Spend, Verdict},
     spec::{ContractSource, Node},
 };
+use crate::nodes::prompt::cut;
+
+/// Bytes kept of a correction that has been followed; the log has the rest.
+const STEER_KEPT: usize = 200;
 
 /// The record before the first event.
 pub fn empty(run_id: &RunId, spec: &WorkflowSpec) -> RunRecord {
@@ -40,8 +44,7 @@ pub fn empty(run_id: &RunId, spec: &WorkflowSpec) -> RunRecord {
         gate: None,
         waiting_for: None,
         consensus_votes: Vec::new(),
-        red_fingerprint: None,
-        red_repeats: 0,
+        red: std::collections::BTreeMap::new(),
         unkillable: None,
         idempotency_key: None,
     }
@@ -111,10 +114,14 @@ fn apply(record: &mut RunRecord, spec: &WorkflowSpec, at: Time, event: &Event) {
             }
         }
         Event::NodeState { node, state, visit, attempt, failures, error, approved, comment } => {
-            let kind = spec.node(node.as_str()).map(|(_, n)| &n.kind);
+            let touches = spec.node(node.as_str()).is_some_and(|(_, n)| touches_workspace(spec, n));
             let Some(entry) = record.nodes.iter_mut().find(|n| n.id == node.as_str()) else { return };
             let entered = *visit > entry.visits;
             let was_running = entry.state == NodeState::Running;
+            if *state == NodeState::Running && *failures > entry.failures {
+                // The next attempt starts a child of its own; one that a crash cut off takes up the child it has.
+                entry.child_run_id = None;
+            }
             entry.state = *state;
             entry.visits = *visit;
             entry.attempts = *attempt;
@@ -147,10 +154,10 @@ fn apply(record: &mut RunRecord, spec: &WorkflowSpec, at: Time, event: &Event) {
                 NodeState::Succeeded | NodeState::Failed | NodeState::Cancelled | NodeState::Skipped => {
                     entry.ended_at = Some(at);
                     record.waiting_for = None;
-                    if was_running && kind.is_some_and(NodeKind::has_side_effects) {
+                    if was_running && touches {
                         record.side_effect_seq += 1;
                         if let Some(verdict) = record.verdicts.get_mut(node.as_str()) {
-                            // A subflow's own verdict was taken after its side effects.
+                            // Its own verdict was taken after its side effects.
                             verdict.side_effect_seq = verdict.side_effect_seq.max(record.side_effect_seq);
                         }
                     }
@@ -180,13 +187,13 @@ fn apply(record: &mut RunRecord, spec: &WorkflowSpec, at: Time, event: &Event) {
         }
         Event::Vote { vote } => record.consensus_votes.push(vote.clone()),
         Event::Cost { node, spend } => {
-            record.spend.cost_usd += spend.cost_usd;
+            record.spend.cost_usd = usd(record.spend.cost_usd + spend.cost_usd);
             record.spend.turns += spend.turns;
             record.spend.tokens_in += spend.tokens_in;
             record.spend.tokens_out += spend.tokens_out;
             record.spend.estimated |= spend.estimated;
             if let Some(entry) = record.node_mut(node.as_str()) {
-                entry.cost_usd += spend.cost_usd;
+                entry.cost_usd = usd(entry.cost_usd + spend.cost_usd);
             }
         }
         Event::Steer { steer } => record.steers.push(steer.clone()),
@@ -195,6 +202,7 @@ fn apply(record: &mut RunRecord, spec: &WorkflowSpec, at: Time, event: &Event) {
                 if !steer.applied.contains(node) {
                     steer.applied.push(node.clone());
                 }
+                steer.text.truncate(cut(&steer.text, STEER_KEPT).0.len());
             }
         }
         Event::Gate { gate } => record.gate.clone_from(gate),
@@ -219,23 +227,236 @@ fn apply(record: &mut RunRecord, spec: &WorkflowSpec, at: Time, event: &Event) {
 }
 
 fn apply_verdict(record: &mut RunRecord, verdict: &Verdict, fingerprint: Option<&str>) {
+    let node = verdict.node.to_string();
     if !verdict.advisory {
-        match (verdict.passed, fingerprint) {
-            (false, Some(print)) if record.red_fingerprint.as_deref() == Some(print) => record.red_repeats += 1,
-            (false, print) => {
-                record.red_fingerprint = print.map(str::to_owned);
-                record.red_repeats = 1;
+        let visit = record.node(&node).map_or(0, |n| n.visits);
+        match (fingerprint.filter(|_| !verdict.passed), record.red.get_mut(&node)) {
+            (Some(print), Some(streak)) if streak.fingerprint == print => {
+                streak.count += u32::from(streak.visit != visit);
+                streak.visit = visit;
             }
-            (true, _) => {
-                record.red_fingerprint = None;
-                record.red_repeats = 0;
+            (Some(print), _) => {
+                record.red.insert(node.clone(), RedStreak { fingerprint: print.to_owned(), visit, count: 1 });
+            }
+            (None, _) => {
+                record.red.remove(&node);
             }
         }
     }
-    record.verdicts.insert(verdict.node.to_string(), verdict.clone());
+    record.verdicts.insert(node, verdict.clone());
+}
+
+/// Money in whole billionths of a dollar, so that it reads back from text as exactly what was written.
+pub fn usd(amount: f64) -> f64 {
+    if amount.is_finite() { (amount * 1e9).round() / 1e9 } else { 0.0 }
+}
+
+/// Whether a finished visit of the node may have changed the workspace: agents do, and so do the fixers of a verifier.
+fn touches_workspace(spec: &WorkflowSpec, node: &Node) -> bool {
+    match &node.kind {
+        NodeKind::Verifier(v) => match &v.contract {
+            ContractSource::Run => spec.contract.as_ref().is_some_and(|c| c.fix_on_failure_rounds > 0),
+            ContractSource::Inline(contract) => contract.fix_on_failure_rounds > 0,
+        },
+        kind @ (NodeKind::Agent(_)
+        | NodeKind::Fanout(_)
+        | NodeKind::HumanGate(_)
+        | NodeKind::Router(_)
+        | NodeKind::Subflow(_)) => kind.has_side_effects(),
+    }
 }
 
 /// Whether the verifier judges the run-level contract.
 pub fn is_run_verifier(node: &Node) -> bool {
     matches!(&node.kind, NodeKind::Verifier(v) if v.contract == ContractSource::Run)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        kernel::spec,
+        model::{
+            NodeId,
+            run::{Gate, OutputText, Steer, Waiting},
+        },
+        store::Line,
+    };
+
+    fn workflow() -> WorkflowSpec {
+        let contract =
+            |rounds: u64| json!({ "checks": [{ "type": "command", "cmd": "true" }], "fixOnFailureRounds": rounds });
+        let value = json!({
+            "name": "n", "cwd": "/", "contract": contract(0),
+            "nodes": [
+                { "id": "a", "kind": "agent", "prompt": "x" },
+                { "id": "v", "kind": "verifier", "contract": "run" },
+                { "id": "f", "kind": "verifier", "contract": contract(1) },
+                { "id": "s", "kind": "subflow", "workflow": "some-run" },
+            ],
+        });
+        spec::read(&value, "", spec::Origin::Caller, None, None).spec.unwrap()
+    }
+
+    fn node(name: &str) -> NodeId {
+        NodeId::parse(name).unwrap()
+    }
+
+    fn moved(name: &str, state: NodeState, visit: u32, failures: u32) -> Event {
+        let Event::NodeState { node, state, visit, attempt, error, approved, comment, .. } =
+            crate::kernel::plan::node_state(&node(name), state, visit, failures + 1)
+        else {
+            unreachable!("it makes node states");
+        };
+        Event::NodeState { node, state, visit, attempt, failures, error, approved, comment }
+    }
+
+    fn word(name: &str, passed: bool, print: Option<&str>) -> Event {
+        let verdict = Verdict {
+            node: node(name),
+            evidence_id: None,
+            evidence_run: None,
+            passed,
+            tree_digest: None,
+            digest_cwd: None,
+            side_effect_seq: 0,
+            advisory: false,
+            run_contract: name == "v",
+        };
+        Event::Verdict { verdict, fingerprint: print.map(str::to_owned) }
+    }
+
+    fn folded(events: &[Event]) -> RunRecord {
+        let spec = workflow();
+        let mut record = empty(&RunId::parse("r").unwrap(), &spec);
+        apply_batch(&mut record, &spec, 1, Time::from_millis(1), events);
+        record
+    }
+
+    /// Any event, from a few small numbers.
+    fn event((kind, who, n, money): (u8, u8, u8, f64)) -> Event {
+        let name = ["a", "v", "f", "s", "gone"][usize::from(who % 5)];
+        let (visit, at) = (u32::from(n % 4), Time::from_millis(i64::from(n)));
+        let text = "ünï\u{1f980}\n".repeat(usize::from(n));
+        let states = [
+            NodeState::Running,
+            NodeState::Succeeded,
+            NodeState::Failed,
+            NodeState::AwaitingHuman,
+            NodeState::Cancelled,
+        ];
+        match kind % 14 {
+            0 | 1 => moved(name, states[usize::from(n % 5)], visit, u32::from(n / 128)),
+            2 => word(name, n % 2 == 0, Some("p").filter(|_| n % 2 == 1)),
+            3 => Event::NodeOutput { node: node(name), output: OutputText { text, file: None } },
+            4 => Event::NodeData { node: node(name), key: format!("session:{}", n % 3), data: json!({ "ok": n }) },
+            5 => Event::Cost { node: node(name), spend: Spend { cost_usd: usd(money), turns: 1, ..Spend::default() } },
+            6 => Event::Steer { steer: Steer { id: format!("s{}", n % 3), text, at, applied: Vec::new() } },
+            7 => Event::SteerApplied { node: node(name), ids: vec![format!("s{}", n % 3)] },
+            8 => Event::Gate { gate: (n % 2 == 0).then(|| Gate { node: node(name), visit, prompt: text, since: at }) },
+            9 => Event::RetryScheduled { node: node(name), attempt: 2, retry_at: at },
+            10 => Event::Wait {
+                waiting: (n % 2 == 0).then(|| Waiting { kind: "slot".into(), since: at, until: None, detail: text }),
+            },
+            11 => Event::Child { node: node(name), child_run_id: RunId::parse("c").unwrap() },
+            12 => Event::Vote { vote: json!({ "n": n }) },
+            _ => Event::RunState {
+                state: if n > 250 { RunState::Completed } else { RunState::Running },
+                outcome: None,
+                reason: Some(text),
+                error: None,
+            },
+        }
+    }
+
+    proptest! {
+        /// Store P4, I4: what is served equals what any reader folds from the text of the log, with a
+        /// checkpoint anywhere or without one.
+        #[test]
+        fn the_log_is_everything(
+            batches in prop::collection::vec(
+                prop::collection::vec((any::<u8>(), any::<u8>(), any::<u8>(), 0.0..10.0_f64).prop_map(event), 1..4),
+                1..40,
+            ),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let spec = workflow();
+            let start = || empty(&RunId::parse("r").unwrap(), &spec);
+            let (mut served, mut lines, mut checkpoint) = (start(), Vec::new(), String::new());
+            for (i, batch) in batches.iter().enumerate() {
+                let (seq, ts) = (i as u64 + 1, Time::from_millis(i as i64 * 7));
+                apply_batch(&mut served, &spec, seq, ts, batch);
+                let text = serde_json::to_string(batch).unwrap();
+                lines.push(Line { seq, epoch: 1, ts, events: serde_json::from_str(&text).unwrap() });
+                if i == cut.index(batches.len()) {
+                    checkpoint = serde_json::to_string(&served).unwrap();
+                }
+            }
+            let mut whole = start();
+            apply_stored(&mut whole, &spec, &lines);
+            let mut rest: RunRecord = serde_json::from_str(&checkpoint).unwrap();
+            apply_stored(&mut rest, &spec, &lines[cut.index(batches.len()) + 1..]);
+            prop_assert_eq!(serde_json::to_string(&served).unwrap(), serde_json::to_string(&whole).unwrap());
+            prop_assert_eq!(&served, &whole);
+            prop_assert_eq!(&served, &rest);
+        }
+    }
+
+    /// Kernel 6: a visit that begins takes a green word away and leaves a red one; agents, subflows and verifiers
+    /// with fixers count as side effects, after which an older word is stale and an own one is not.
+    #[test]
+    fn words_and_side_effects() {
+        use NodeState::{Running, Succeeded};
+        let visit = |name, n| [moved(name, Running, n, 0), moved(name, Succeeded, n, 0)];
+        let green = folded(&[&visit("v", 1)[..1], &[word("v", true, None)]].concat());
+        assert!(green.verdicts["v"].passed);
+        let again = folded(&[&visit("v", 1)[..], &[word("v", true, None)], &visit("v", 2)[..1]].concat());
+        assert!(again.verdicts.is_empty());
+        let red = folded(&[&visit("v", 1)[..], &[word("v", false, Some("p"))], &visit("v", 2)[..1]].concat());
+        assert!(!red.verdicts["v"].passed);
+        for (name, counts) in [("a", 1), ("v", 0), ("f", 1), ("s", 1)] {
+            let record = folded(&[&[word("v", true, None), word("s", true, None)], &visit(name, 1)[..]].concat());
+            assert_eq!(record.side_effect_seq, counts, "{name}");
+        }
+        let own = folded(&[moved("s", Running, 1, 0), word("s", true, None), moved("s", Succeeded, 1, 0)]);
+        assert_eq!((own.side_effect_seq, own.verdicts["s"].side_effect_seq), (1, 1));
+    }
+
+    /// RL-3: equal reds count by node and by visit; another node's word and a retry in one visit change nothing.
+    #[test]
+    fn equal_reds_are_counted_where_they_repeat() {
+        let pass = |n| {
+            [
+                moved("f", NodeState::Running, n, 0),
+                word("f", true, None),
+                moved("v", NodeState::Running, n, 0),
+                word("v", false, Some("p")),
+                word("v", false, Some("p")),
+            ]
+        };
+        let record = folded(&[pass(1), pass(2), pass(3)].concat());
+        assert_eq!((record.red["v"].count, record.red.len()), (3, 1));
+        let other = folded(
+            &[&pass(1)[..], &pass(2)[..], &[moved("v", NodeState::Running, 3, 0), word("v", false, Some("q"))]]
+                .concat(),
+        );
+        assert_eq!(other.red["v"].count, 1);
+        let mended = folded(&[&pass(1)[..], &[word("v", true, None)]].concat());
+        assert!(mended.red.is_empty());
+    }
+
+    /// A retry after a failure gets a child of its own, a retry after a crash the child that is there.
+    #[test]
+    fn a_failed_attempt_gives_its_child_up() {
+        let child = Event::Child { node: node("s"), child_run_id: RunId::parse("c").unwrap() };
+        let begun = [moved("s", NodeState::Running, 1, 0), child];
+        let cut_off = folded(&[&begun[..], &[moved("s", NodeState::Running, 1, 0)]].concat());
+        let failed = folded(&[&begun[..], &[moved("s", NodeState::Running, 1, 1)]].concat());
+        let ended = folded(&[&begun[..], &[moved("s", NodeState::Failed, 1, 1)]].concat());
+        let has = |record: &RunRecord| record.node("s").unwrap().child_run_id.is_some();
+        assert_eq!((has(&cut_off), has(&failed), has(&ended)), (true, false, true));
+    }
 }

@@ -1,6 +1,8 @@
 //! What the verifiers' words add up to. Pure.
 
-use crate::model::{NodeId, RunOutcome, RunRecord, RunState, WorkflowSpec, run::Verdict};
+use crate::model::{
+    Node, NodeId, NodeKind, RunOutcome, RunRecord, RunState, WorkflowSpec, run::Verdict, spec::ContractSource,
+};
 
 /// Why a run without a contract is unverified.
 pub const NO_CONTRACT: &str = "no acceptance contract";
@@ -60,7 +62,8 @@ pub struct Ending {
 
 /// Concludes a run whose control flow reached the end.
 pub fn conclude(spec: &WorkflowSpec, record: &RunRecord) -> Conclusion {
-    let missing = spec.contract.is_some() && !record.verdicts.values().any(|v| v.run_contract);
+    let missing = spec.contract.is_some() && !record.verdicts.values().any(|v| v.run_contract && !v.advisory);
+    let silent = silent(spec, record);
     match in_force(record) {
         InForce::Red(list) => Conclusion::Ends(refuted(&list)),
         InForce::None | InForce::Green(_) if missing => Conclusion::Ends(Ending {
@@ -69,6 +72,9 @@ pub fn conclude(spec: &WorkflowSpec, record: &RunRecord) -> Conclusion {
             reason: "the run's acceptance contract was never checked".to_owned(),
             error: Some("control never reached a verifier of the run's contract".to_owned()),
         }),
+        InForce::None | InForce::Green(_) if !silent.is_empty() => {
+            Conclusion::Ends(unverified(&format!("checks ran at {} but gave no verdict", silent.join(", "))))
+        }
         InForce::None => Conclusion::Ends(unverified(NO_CONTRACT)),
         InForce::Green(list) => match &record.unkillable {
             Some(left) => Conclusion::Ends(unverified(&format!("a process of the run could not be ended: {left}"))),
@@ -79,6 +85,22 @@ pub fn conclude(spec: &WorkflowSpec, record: &RunRecord) -> Conclusion {
             }
         },
     }
+}
+
+/// Verifiers that were entered and whose latest visit gave no word, because it timed out or could not look.
+fn silent(spec: &WorkflowSpec, record: &RunRecord) -> Vec<String> {
+    let counts = |node: &&Node| match &node.kind {
+        NodeKind::Verifier(v) => !v.advisory && (v.contract != ContractSource::Run || spec.contract.is_some()),
+        NodeKind::Agent(_)
+        | NodeKind::Fanout(_)
+        | NodeKind::HumanGate(_)
+        | NodeKind::Router(_)
+        | NodeKind::Subflow(_) => false,
+    };
+    let mute = |node: &&Node| {
+        record.node(node.id.as_str()).is_some_and(|n| n.visits > 0) && !record.verdicts.contains_key(node.id.as_str())
+    };
+    spec.nodes.iter().filter(counts).filter(mute).map(|n| n.id.to_string()).collect()
 }
 
 /// The end of a green run whose older verdicts were compared: `moved` says which tree no longer is what was checked.
@@ -145,4 +167,123 @@ fn unverified(reason: &str) -> Ending {
 /// Whether the node's own latest evidence is a pass.
 pub fn node_verified(record: &RunRecord, node: &NodeId) -> bool {
     record.verdicts.get(node.as_str()).is_some_and(|v| v.passed)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        kernel::{spec, state},
+        model::RunId,
+    };
+
+    /// A spec with a run contract or without, and one inline and one advisory verifier beside the run's own.
+    fn workflow(contract: bool) -> WorkflowSpec {
+        let checks = json!({ "checks": [{ "type": "command", "cmd": "true" }] });
+        let mut value = json!({
+            "name": "n", "cwd": "/",
+            "nodes": [
+                { "id": "run", "kind": "verifier", "contract": "run" },
+                { "id": "own", "kind": "verifier", "contract": checks },
+                { "id": "note", "kind": "verifier", "contract": "run", "advisory": true },
+            ],
+        });
+        if contract {
+            value["contract"] = checks;
+        }
+        spec::read(&value, "", spec::Origin::Caller, None, None).spec.unwrap()
+    }
+
+    /// A record in which these verifiers ran: name, word (none when it was cut short), side effects before it.
+    fn record(spec: &WorkflowSpec, words: &[(&str, Option<bool>, u64)], now: u64) -> RunRecord {
+        let mut record = state::empty(&RunId::parse("r").unwrap(), spec);
+        record.side_effect_seq = now;
+        for (name, word, seq) in words {
+            record.node_mut(name).unwrap().visits = 1;
+            if let Some(passed) = word {
+                let verdict = Verdict {
+                    node: NodeId::parse(name).unwrap(),
+                    evidence_id: None,
+                    evidence_run: None,
+                    passed: *passed,
+                    tree_digest: None,
+                    digest_cwd: None,
+                    side_effect_seq: *seq,
+                    advisory: *name == "note",
+                    run_contract: *name != "own",
+                };
+                record.verdicts.insert((*name).to_owned(), verdict);
+            }
+        }
+        record
+    }
+
+    /// Kernel 6, scenarios 2 to 6: what the words add up to at the end.
+    #[test]
+    fn how_runs_end() {
+        use RunOutcome::{Refuted, Unverified, Verified};
+        use RunState::{Completed, Failed};
+        let (yes, no, mute) = (Some(true), Some(false), None);
+        type Word<'c> = (&'c str, Option<bool>, u64);
+        type Case<'c> = (&'c str, bool, &'c [Word<'c>], u64, Option<(RunState, RunOutcome)>);
+        let cases: &[Case<'_>] = &[
+            ("no contract", false, &[], 3, Some((Completed, Unverified))),
+            ("an own contract is enough without a run's", false, &[("own", yes, 0)], 0, Some((Completed, Verified))),
+            ("all green", true, &[("run", yes, 2), ("own", yes, 2)], 2, Some((Completed, Verified))),
+            ("never reached", true, &[], 1, Some((Failed, Unverified))),
+            ("an own pass does not stand in", true, &[("own", yes, 1)], 1, Some((Failed, Unverified))),
+            ("an own red refutes", true, &[("own", no, 1)], 1, Some((Failed, Refuted))),
+            ("a weaker pass later", true, &[("run", no, 1), ("own", yes, 2)], 2, Some((Failed, Refuted))),
+            ("an advisory red", true, &[("run", yes, 1), ("note", no, 1)], 1, Some((Completed, Verified))),
+            ("an advisory look is none", true, &[("own", yes, 1), ("note", yes, 1)], 1, Some((Failed, Unverified))),
+            (
+                "an advisory red is none either",
+                true,
+                &[("own", yes, 1), ("note", no, 1)],
+                1,
+                Some((Failed, Unverified)),
+            ),
+            ("timed out", true, &[("run", mute, 0)], 1, Some((Failed, Unverified))),
+            ("one timed out", true, &[("run", yes, 1), ("own", mute, 0)], 1, Some((Completed, Unverified))),
+            ("own timed out", false, &[("own", mute, 0)], 1, Some((Completed, Unverified))),
+            ("red and timed out", true, &[("run", no, 1), ("own", mute, 0)], 1, Some((Failed, Refuted))),
+            ("something ran later", true, &[("run", yes, 1), ("own", yes, 2)], 2, None),
+        ];
+        for (what, contract, words, now, expected) in cases {
+            let spec = workflow(*contract);
+            let mut record = record(&spec, words, *now);
+            let ends = |record: &RunRecord| match conclude(&spec, record) {
+                Conclusion::Ends(end) => Some((end.state, end.outcome)),
+                Conclusion::Compare(stale) => {
+                    assert_eq!(stale.len(), 1, "{what}");
+                    None
+                }
+            };
+            assert_eq!(ends(&record), *expected, "{what}");
+            record.unkillable = Some("7 sleep".to_owned());
+            assert_ne!(ends(&record).map(|(_, outcome)| outcome), Some(Verified), "{what} with a process left");
+        }
+    }
+
+    /// Kernel 4.6, VF-2: a run that is cut short is never verified, and refuted only by a red word.
+    #[test]
+    fn how_runs_are_cut_short() {
+        let spec = workflow(true);
+        for (words, outcome) in [
+            (vec![], RunOutcome::Unverified),
+            (vec![("run", Some(true), 0)], RunOutcome::Unverified),
+            (vec![("run", Some(false), 0)], RunOutcome::Refuted),
+        ] {
+            let record = record(&spec, &words, 0);
+            let end = cut_short(&record, "it broke".to_owned(), None);
+            assert_eq!((end.state, end.outcome, end.error.as_deref()), (RunState::Failed, outcome, Some("it broke")));
+        }
+        let end = cancelled(Some("enough"));
+        assert_eq!((end.state, end.outcome), (RunState::Cancelled, RunOutcome::Unverified));
+        let green = record(&spec, &[("run", Some(true), 0)], 1);
+        assert_eq!(after_compare(&green, Some("moved".to_owned())).outcome, RunOutcome::Unverified);
+        assert_eq!(after_compare(&green, None).outcome, RunOutcome::Verified);
+    }
 }

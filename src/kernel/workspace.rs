@@ -64,6 +64,15 @@ pub(super) async fn open(kernel: &Inner, repo: &Repo, run: &RunId) -> Result<Own
     Ok(Own { branch, path, work_dir })
 }
 
+/// Does [`close`] for a run whose checkout is still there.
+pub(super) async fn close_left(kernel: &Inner, record: &RunRecord, path: &str) {
+    let (fs, dir) = (kernel.services.fs.clone(), PathBuf::from(path));
+    let there = crate::sys::tasks::blocking("worktree", move || fs.metadata(&dir).is_ok()).await;
+    if there.unwrap_or(false) {
+        close(kernel, record, path).await;
+    }
+}
+
 /// Commits what a finished run left in its worktree to its branch and removes the checkout; the branch stays.
 pub(super) async fn close(kernel: &Inner, record: &RunRecord, path: &str) {
     let path = Path::new(path);

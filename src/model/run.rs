@@ -189,12 +189,9 @@ pub struct RunRecord {
     /// Votes of councils; advisory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub consensus_votes: Vec<Value>,
-    /// Fingerprint of the last red verdict.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub red_fingerprint: Option<String>,
-    /// How often in a row it came.
-    #[serde(default)]
-    pub red_repeats: u32,
+    /// Equal red verdicts in a row, by the node that gave them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub red: BTreeMap<String, RedStreak>,
     /// Caller's key for a start that may be repeated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
@@ -315,6 +312,18 @@ pub struct Verdict {
     /// Given by the run-level contract.
     #[serde(default)]
     pub run_contract: bool,
+}
+
+/// Equal red verdicts of one node in a row.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RedStreak {
+    /// What was equal.
+    pub fingerprint: String,
+    /// Visit of the last one; attempts of one visit count once, because nothing was repaired between them.
+    pub visit: u32,
+    /// How many visits.
+    pub count: u32,
 }
 
 /// What a run has used, children included.

@@ -33,8 +33,11 @@ impl Meter {
         {
             return Err(format!("budget: maxAgentTurns ({max}) reached"));
         }
+        // A turn under way is expected to cost what turns have cost so far.
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+        let reserved = used.in_flight as f64 * used.spend.cost_usd / used.spend.turns.max(1) as f64;
         if let Some(max) = self.bounds.max_cost_usd
-            && used.spend.cost_usd >= max
+            && used.spend.cost_usd + reserved >= max
         {
             return Err(format!("budget: maxCostUsd ({max}) reached after {:.4} USD", used.spend.cost_usd));
         }
@@ -97,11 +100,13 @@ mod tests {
     #[test]
     fn turns_and_money_are_bounded_over_restarts() {
         let bounds = Budget { max_cost_usd: Some(1.0), max_wall_ms: None, max_agent_turns: Some(3) };
-        let meter = Meter::new(bounds.clone(), Spend { cost_usd: 0.8, turns: 1, ..Spend::default() });
+        let meter = Meter::new(bounds.clone(), Spend { cost_usd: 0.2, turns: 1, ..Spend::default() });
         meter.begin().unwrap();
         meter.begin().unwrap();
         assert!(meter.begin().unwrap_err().contains("maxAgentTurns (3)"), "turns in flight count");
         meter.settle(&Spend { cost_usd: 0.3, turns: 0, ..Spend::default() });
+        assert!(meter.begin().unwrap_err().contains("maxCostUsd"), "another one under way will cost 0.5 too");
+        meter.settle(&Spend { cost_usd: 0.5, turns: 0, ..Spend::default() });
         assert!(meter.begin().unwrap_err().contains("maxCostUsd"));
         assert_eq!(Meter::new(bounds, Spend { cost_usd: 0.25, ..Spend::default() }).left(0).max_cost_usd, Some(0.75));
     }

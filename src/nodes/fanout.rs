@@ -49,10 +49,13 @@ pub(super) async fn run(ctx: &NodeCtx, node: &FanoutNode) -> NodeResult {
             }
         }
     }
+    let fresh = !running.is_empty();
+    let mut abnormal = None;
     while let Some(joined) = running.join_next().await {
         match joined {
             Ok(member) => members.push(member),
-            Err(e) => return NodeResult::failed(format!("an agent's task ended abnormally: {e}")),
+            // The others go on, because their processes must have ended before anything else happens.
+            Err(e) => abnormal = Some(format!("an agent's task ended abnormally: {e}")),
         }
     }
     members.sort_by_key(|m| m.index);
@@ -61,9 +64,14 @@ pub(super) async fn run(ctx: &NodeCtx, node: &FanoutNode) -> NodeResult {
     let mut result = NodeResult {
         unkillable,
         touched: true,
-        steers_seen: ctx.attempt.steers.iter().map(|s| s.id.clone()).collect(),
+        // Reports kept from an earlier attempt were written before these corrections.
+        steers_seen: ctx.attempt.steers.iter().filter(|_| fresh).map(|s| s.id.clone()).collect(),
         ..NodeResult::default()
     };
+    if let Some(why) = abnormal {
+        result.status = Status::Failed(why);
+        return result;
+    }
     if members.iter().any(|m| m.stopped) {
         result.status = Status::Stopped;
         return result;

@@ -11,10 +11,18 @@ pub mod subflow;
 pub mod turn;
 pub mod verifier;
 
-use std::{collections::BTreeMap, fmt, future::Future, path::PathBuf, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    future::Future,
+    path::PathBuf,
+    pin::Pin,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -83,7 +91,12 @@ pub enum Report {
         text: String,
     },
     /// Something is waited for, or no longer.
-    Wait(Option<Waiting>),
+    Wait {
+        /// Who waits, because several agents of one node may.
+        who: String,
+        /// For what.
+        waiting: Option<Waiting>,
+    },
     /// Something was used.
     Cost(Spend),
     /// A part of the node's result that must survive a crash.
@@ -95,8 +108,13 @@ pub enum Report {
         /// Long text stored beside it.
         text: Option<String>,
     },
-    /// A child run was started.
-    Child(RunId),
+    /// A child run is about to be started.
+    Child {
+        /// The child.
+        run: RunId,
+        /// Answered once it is on the record; dropped when it will not be, and then nothing may be started.
+        recorded: oneshot::Sender<()>,
+    },
 }
 
 /// Sends reports to the run's actor, in order.
@@ -174,6 +192,8 @@ pub struct NodeCtx {
     pub attempt: Arc<Attempt>,
     /// Fires when the attempt must end; its process tree ends before the node returns.
     pub cancel: CancellationToken,
+    /// Why `cancel` fired; empty when the run itself goes on, here or elsewhere, so that its child must live.
+    pub stop: Arc<OnceLock<Stop>>,
     /// Where reports go.
     pub report: Reporter,
     /// Bounds of the run.
@@ -242,6 +262,8 @@ pub struct NodeResult {
     pub verdict: Option<NodeVerdict>,
     /// Evidence to store: id, files.
     pub evidence: Option<(String, Files)>,
+    /// What its child run used; what its own turns used is reported as it is used.
+    pub spend: Option<Spend>,
     /// Corrections that were in its prompt.
     pub steers_seen: Vec<String>,
     /// Processes that could not be ended.
@@ -296,7 +318,7 @@ pub struct ChildOutcome {
 /// Child runs, given to nodes by the kernel.
 pub trait Children: Send + Sync {
     /// Starts the child of this attempt, or takes up the one an earlier attempt started; waits for its end.
-    /// Cancelling the attempt cancels the child and waits until it has ended.
+    /// Stopping the attempt for good cancels the child and waits until it has ended.
     fn run<'a>(&'a self, ctx: &'a NodeCtx) -> Boxed<'a, Result<ChildOutcome, String>>;
 }
 

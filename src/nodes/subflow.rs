@@ -1,21 +1,49 @@
 //! Another workflow as a child run, whose verdict its parent adopts.
 
-use super::{NodeCtx, NodeResult, Report, Status};
+use super::{NodeCtx, NodeResult, Status, Stop};
 
 /// Runs the node's attempt.
 pub(super) async fn run(ctx: &NodeCtx) -> NodeResult {
-    let child = ctx.children.run(ctx).await;
+    let scoped = NodeCtx { cancel: ctx.cancel.child_token(), ..ctx.clone() };
+    let (child, timed_out) = {
+        let mut work = std::pin::pin!(ctx.children.run(&scoped));
+        tokio::select! {
+            child = &mut work => (child, None),
+            ms = limit(ctx) => {
+                let _ = ctx.stop.set(Stop::Budget);
+                scoped.cancel.cancel();
+                (work.await, Some(ms))
+            }
+        }
+    };
+    let spend = child.as_ref().ok().map(|child| child.spend.clone());
+    if let Some(spend) = &spend {
+        ctx.budget.adopt(spend);
+    }
     if ctx.cancel.is_cancelled() {
-        return NodeResult { status: Status::Stopped, ..NodeResult::default() };
+        return NodeResult { status: Status::Stopped, spend, ..NodeResult::default() };
+    }
+    if let Some(ms) = timed_out {
+        return NodeResult { spend, ..NodeResult::failed(format!("timeout: the child run took more than {ms} ms")) };
     }
     let child = match child {
         Ok(child) => child,
         Err(why) => return NodeResult::failed(why),
     };
-    ctx.budget.adopt(&child.spend);
-    ctx.report.send(Report::Cost(child.spend)).await;
     let status = if child.completed { Status::Succeeded } else { Status::Failed(child.summary.clone()) };
     let text = child.output.map(|o| o.text).unwrap_or_default();
     let output = if text.is_empty() { child.summary } else { format!("{}\n\n{text}", child.summary) };
-    NodeResult { status, output: Some(output), verdict: child.verdict, ..NodeResult::default() }
+    NodeResult { status, output: Some(output), verdict: child.verdict, spend, ..NodeResult::default() }
+}
+
+/// Passes when the attempt has lasted as long as its spec allows. Without a limit of its own it never does:
+/// every node of the child has one, and a gate in it may wait for a person for days.
+async fn limit(ctx: &NodeCtx) -> u64 {
+    match ctx.attempt.node.timeout_ms {
+        Some(ms) => {
+            tokio::time::sleep(std::time::Duration::from_millis(ms)).await;
+            ms
+        }
+        None => std::future::pending().await,
+    }
 }

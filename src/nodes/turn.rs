@@ -78,14 +78,14 @@ pub struct Done {
 /// A quota parks the turn until it is over and burns no attempt; the waits are on the record, so that a
 /// restart goes on with the one that was under way.
 pub async fn take(ctx: &NodeCtx, turn: Turn) -> Done {
-    let key = format!("quota:{}", turn.session);
+    let key = format!("quota:{}", turn.who.as_ref().unwrap_or(&turn.session));
     let kept = ctx.attempt.parts.get(&key).map(|(data, _)| data.clone()).unwrap_or_default();
     let mut waits = kept.get("waits").and_then(Value::as_u64).unwrap_or(0);
     let mut until = kept.get("until").and_then(|v| serde_json::from_value::<Time>(v.clone()).ok());
     let mut unkillable = Vec::new();
     loop {
         if let Some(until) = until.take()
-            && !wait_until(ctx, until).await
+            && !wait_until(ctx, until, &turn.session).await
         {
             return Done { ended: Ended::Stopped, unkillable };
         }
@@ -117,14 +117,15 @@ fn quota_due(now: Time, waits: u64, stated: Option<Time>) -> Time {
 }
 
 /// Waits on the record until `until`; false when stopped meanwhile.
-async fn wait_until(ctx: &NodeCtx, until: Time) -> bool {
+async fn wait_until(ctx: &NodeCtx, until: Time, who: &str) -> bool {
+    let report = |waiting| Report::Wait { who: who.to_owned(), waiting };
     let detail = "the engine's quota is used up".to_owned();
     let waiting = Waiting { kind: "quota".to_owned(), since: ctx.now(), until: Some(until), detail };
-    ctx.report.send(Report::Wait(Some(waiting))).await;
+    ctx.report.send(report(Some(waiting))).await;
     loop {
         let left = u64::try_from(until.millis().saturating_sub(ctx.now().millis())).unwrap_or(0);
         if left == 0 {
-            ctx.report.send(Report::Wait(None)).await;
+            ctx.report.send(report(None)).await;
             return true;
         }
         tokio::select! {
@@ -195,11 +196,11 @@ async fn open(ctx: &NodeCtx, spec: SessionSpec) -> Result<PooledSession, String>
         let detail = "every agent session of this machine's limit is in use".to_owned();
         let wait = Waiting { kind: "slot".to_owned(), since: ctx.now(), until: None, detail };
         // The queue may be full; a missing line about waiting must not hold up the wait itself.
-        ctx.report.offer(Report::Wait(Some(wait)));
+        ctx.report.offer(Report::Wait { who: name.clone(), waiting: Some(wait) });
     };
     let opened = ctx.services.pool.open(spec, ctx.cancel.clone(), on_wait).await;
     if waited.load(Ordering::Relaxed) {
-        ctx.report.send(Report::Wait(None)).await;
+        ctx.report.send(Report::Wait { who: name.clone(), waiting: None }).await;
     }
     opened.map_err(|e| format!("session '{name}' did not start: {e}"))
 }

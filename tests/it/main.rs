@@ -24,5 +24,7 @@ mod store_files;
 mod tidy;
 mod verify;
 mod workflow;
+mod workflow_children;
 mod workflow_control;
+mod workflow_crash;
 mod workflow_limits;
