@@ -8,6 +8,7 @@ mod changes;
 mod cli;
 mod digest;
 mod hidden;
+mod history;
 mod open;
 mod read;
 mod restore;

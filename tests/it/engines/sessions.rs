@@ -216,7 +216,7 @@ async fn silence_is_a_stall_unless_a_tool_works() {
         let begun = Instant::now();
         let outcome = bench.once(steps).await;
         assert_eq!(class(&outcome), Some(ErrorClass::Timeout));
-        assert!(message(&outcome).contains("nothing happened for 2 s"), "{}", message(&outcome));
+        assert!(message(&outcome).contains("stalled: idle, nothing happened for 2 s"), "{}", message(&outcome));
         assert!(begun.elapsed() < Duration::from_secs(10));
     }
 }
