@@ -145,7 +145,7 @@ pub(crate) fn misfit(schema: &Value, value: &Value, at: &str) -> Option<String> 
             },
             None => None,
         }),
-        _ => None,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
     }
 }
 

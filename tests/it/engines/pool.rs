@@ -39,7 +39,8 @@ async fn the_cap_holds_over_processes() {
             most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             assert!(told.load(Ordering::SeqCst) <= 1);
             waited.fetch_add(told.load(Ordering::SeqCst), Ordering::SeqCst);
-            assert!(say(&mut session, "go").await.ok);
+            let outcome = say(&mut session, "go").await;
+            assert!(outcome.ok, "{outcome:?}");
             now.fetch_sub(1, Ordering::SeqCst);
             session.close().await;
         });
