@@ -76,6 +76,13 @@ async fn cancelling_an_interrupted_parent_ends_its_child() {
     let run = first.start(world.start(parent(&child, &json!({})))).await.unwrap().run_id.to_string();
     let waiting = until(&first, &run, |v| v.waiting_for.as_ref().is_some_and(|w| w.kind == "child")).await;
     let child = waiting.nodes[0].child_run_id.clone().unwrap().to_string();
+    // Its name is on the parent's record before it is made.
+    for _ in 0..500 {
+        match first.record(&child).await {
+            Ok(_) => break,
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    }
     until(&first, &child, |v| v.state == RunState::AwaitingHuman && !v.live).await;
     first.shutdown().await;
     let second = world.kernel().await;
