@@ -78,7 +78,7 @@ impl<'v> Fields<'v> {
                 None
             }
             Value::String(text) => Some(text.clone()),
-            other => {
+            other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
                 self.problem(key, format!("expected a string, found {}", type_of(other)), out);
                 None
             }
