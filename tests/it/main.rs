@@ -7,6 +7,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod claims;
 mod cli;
 mod engines;
 mod git;

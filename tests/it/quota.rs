@@ -88,7 +88,7 @@ async fn the_longest_wait_of_a_fanout_is_shown() {
     assert_eq!(world.prompts("b").len(), 2);
 }
 
-/// Engines scenario 9: a quota that never comes back is given up after five waits, with its class.
+/// Engines scenario 9, QL-2: a quota that never comes back is given up after five waits, with its class.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quota_that_never_comes_back_is_given_up() {
     let world = World::new();
