@@ -131,6 +131,13 @@ async fn patch(
             return Ok(None);
         }
     };
+    if !patch.left_out.is_empty() {
+        let named: Vec<&str> = patch.left_out.iter().map(String::as_str).take(NAMED_MAX).collect();
+        let count = patch.left_out.len();
+        let what = "untracked files over 50 MiB and work inside submodules are not in the patch";
+        notes.push(format!("{what}; {count} left out: {}", named.join(", ")));
+    }
+    let patch = patch.bytes;
     if patch.len() > PATCH_MAX {
         notes.push(format!("the patch of {} bytes is not kept; the most is {PATCH_MAX}", patch.len()));
         return Ok(None);

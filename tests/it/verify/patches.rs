@@ -63,6 +63,23 @@ async fn base_and_patch_give_the_judged_tree() {
     }
 }
 
+/// What is too large for a patch is judged all the same, and the bundle says that the patch lacks it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_patch_that_lacks_something_says_so() {
+    let (dir, baseline) = repo();
+    let large = fs::File::create(dir.path().join("large")).unwrap();
+    large.set_len(51 << 20).unwrap();
+    fs::write(dir.path().join("small"), "s\n").unwrap();
+    let mut asked = request(dir.path(), &json!([{ "type": "diff_policy", "forbidPaths": ["large"] }]));
+    asked.baseline = baseline;
+    let verified = verifier().run(asked).await.unwrap();
+    let bundle = &verified.bundle;
+    assert!(!bundle.passed && bundle.results[0].detail.contains("1 forbidden paths changed: large"), "{bundle:#?}");
+    assert_eq!(bundle.changed_files, ["large", "small"]);
+    assert!(bundle.notes.iter().any(|n| n.ends_with("1 left out: large")), "{:?}", bundle.notes);
+    assert!(text(&verified, "diff.patch").contains("b/small"));
+}
+
 /// A secret is taken out of the patch before the manifest is made, and the bundle says so.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redacted_patch_keeps_its_manifest() {
