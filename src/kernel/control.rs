@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::{Error, Inner, Result, live::Command, plan, query, recovery, start, verdict, workspace};
+use super::{Error, Inner, Result, live::Command, plan, query, recovery, start, verdict, view::Deleted, workspace};
 use crate::{
     model::{Code, Event, NodeState, RunId, RunRecord, RunState, run::Steer},
     nodes::prompt::cut,
@@ -258,7 +258,7 @@ pub(super) async fn approve(kernel: &Arc<Inner>, run: &RunId, approved: bool, co
 }
 
 /// Deletes a run nobody executes, its snapshots with it.
-pub(super) async fn delete(kernel: &Arc<Inner>, run: &RunId) -> Result<()> {
+pub(super) async fn delete(kernel: &Arc<Inner>, run: &RunId) -> Result<Deleted> {
     let record = query::load(kernel, run).await.ok().map(|found| found.record);
     if kernel.live.get(run).is_some() {
         return Err(Error::new(Code::RunLive, format!("run '{run}' is being executed; cancel it first")));
@@ -278,5 +278,18 @@ pub(super) async fn delete(kernel: &Arc<Inner>, run: &RunId) -> Result<()> {
         // What is in it goes to the branch, which stays.
         workspace::close_left(kernel, record, path).await;
     }
-    Ok(())
+    let branch = match &record {
+        Some(record) => kept_branch(kernel, record).await,
+        None => None,
+    };
+    Ok(Deleted { run_id: run.clone(), deleted: true, branch })
+}
+
+/// The branch of a run's own worktree, unless somebody deleted it meanwhile.
+async fn kept_branch(kernel: &Inner, record: &RunRecord) -> Option<String> {
+    let branch = record.workspace_branch.clone()?;
+    let repo = kernel.services.git.open(std::path::Path::new(&record.cwd)).await.ok()??;
+    let own = format!("refs/heads/{branch}");
+    let found = repo.refs(own.rsplit_once('/').map_or("refs/heads", |(above, _)| above)).await.ok()?;
+    found.iter().any(|(name, _)| *name == own).then_some(branch)
 }

@@ -81,13 +81,22 @@ pub fn error_object(error: &Error) -> Map<String, Value> {
     let mut map = Map::new();
     map.insert("ok".to_owned(), json!(false));
     map.insert("code".to_owned(), json!(error.code.as_str()));
-    map.insert("error".to_owned(), json!(error.message));
+    map.insert("error".to_owned(), json!(sentence(error)));
     if let Some(details) = &error.details {
         // Output schemas promise an object here.
         let details = if details.is_object() { details.clone() } else { json!({ "value": details }) };
         map.insert("details".to_owned(), details);
     }
     map
+}
+
+/// What was wrong and what to do, in one sentence; the same words on every surface.
+fn sentence(error: &Error) -> String {
+    let hint = error.code.hint();
+    if error.message.contains(hint) {
+        return error.message.clone();
+    }
+    format!("{}; {hint}", error.message.trim_end_matches('.'))
 }
 
 /// The error as one text: what was wrong, what to do next.
@@ -144,7 +153,7 @@ mod tests {
         assert!(error_text(&e).starts_with("there is no run 'x' (run_not_found). Next: "));
         assert_eq!(
             Value::Object(error_object(&e)),
-            json!({"ok": false, "code": "run_not_found", "error": "there is no run 'x'."})
+            json!({"ok": false, "code": "run_not_found", "error": "there is no run 'x'; list the runs to find the id"})
         );
     }
 }
