@@ -75,7 +75,7 @@ pub(crate) enum WorkflowCommand {
     Delete {
         /// The run
         id: String,
-        /// Really
+        /// Confirm; without it nothing is deleted
         #[arg(long)]
         yes: bool,
     },

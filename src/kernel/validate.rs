@@ -86,7 +86,12 @@ pub(super) fn refusal(problems: &[Problem]) -> Error {
     } else {
         Code::SpecInvalid
     };
-    Error::problems(code, "the workflow is not valid", problems)
+    // The code stands beside the sentence; nobody needs it twice.
+    let told = problems.iter().map(|p| {
+        let message = p.message.strip_suffix(&format!(" ({code})")).unwrap_or(&p.message);
+        Problem::new(p.path.clone(), message)
+    });
+    Error::problems(code, "the workflow is not valid", &told.collect::<Vec<_>>())
 }
 
 /// Checks what a spec refers to, subflows included.

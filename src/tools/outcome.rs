@@ -107,6 +107,13 @@ pub fn error_text(error: &Error) -> String {
     format!("{what} ({}). Next: {hint}.", error.code)
 }
 
+/// A number with its noun: `1 run`, `2 runs`.
+pub fn counted(number: impl TryInto<u64>, one: &str) -> String {
+    let number = number.try_into().unwrap_or(u64::MAX);
+    let ending = if one.ends_with('s') { "es" } else { "s" };
+    if number == 1 { format!("1 {one}") } else { format!("{number} {one}{ending}") }
+}
+
 /// Bytes of a value on the wire.
 pub fn wire_len(value: &impl Serialize) -> usize {
     serde_json::to_vec(value).map_or(usize::MAX, |v| v.len())
@@ -139,6 +146,12 @@ pub fn head(text: &str, max: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nouns_follow_their_numbers() {
+        let said = [counted(0_u64, "run"), counted(1_usize, "run"), counted(2_u32, "repair pass")];
+        assert_eq!(said, ["0 runs", "1 run", "2 repair passes"]);
+    }
 
     #[test]
     fn cuts_keep_whole_characters() {

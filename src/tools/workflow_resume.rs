@@ -21,7 +21,7 @@ const REF_MAX: usize = 128;
 struct Args {
     /// Id of the run.
     run_id: String,
-    /// Custom engines of the run's agents by reference, as { agent: REF }; the server reads CLAWO_CUSTOM_ENGINE_<REF>. Not available in this version: leave it out.
+    /// Custom engines of the run's agents by reference, as { agent: REF }; the server reads CLAWO_CUSTOM_ENGINE_<REF>. Not available yet: leave it out.
     #[schemars(with = "Option<Free>")]
     agent_custom_engine_refs: Option<Value>,
 }
@@ -62,10 +62,8 @@ fn custom_engines(refs: &Value) -> Result<(), Error> {
         let Some(reference) = reference.as_str().filter(|r| !r.is_empty() && r.len() <= REF_MAX) else {
             return Err(invalid(&at, format!("must be a reference of 1 to {REF_MAX} characters")));
         };
-        let text = format!(
-            "{at}: custom engines, which would be read from {}, are not available in this version; leave it out",
-            variable(reference)
-        );
+        let text =
+            format!("{at}: custom engines, which would be read from {}, are not available yet", variable(reference));
         return Err(Error::new(Code::NotAvailableYet, text));
     }
     Ok(())
