@@ -216,7 +216,9 @@ impl Supervisor {
     /// Ends everything and the supervisor itself.
     pub async fn end(self, grace: Duration) -> Ended {
         // Whatever this says, closing the lifeline has the supervisor look again, and its end is the answer.
-        let _ = self.kill_all(grace).await;
+        if !self.is_empty() {
+            let _ = self.kill_all(grace).await;
+        }
         self.shared.hang_up();
         self.shared.left().await
     }
