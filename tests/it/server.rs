@@ -7,5 +7,6 @@ mod kill_loop;
 mod load;
 mod opening;
 mod purity;
+mod race;
 mod two;
 mod web;

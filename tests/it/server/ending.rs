@@ -39,7 +39,10 @@ fn a_server_with_a_running_turn_ends_with_its_input() {
     let mut host = Host::open(&world);
     host.start(&world, "turn", json!({ "name": "turn", "nodes": [agent("a", "x", &stubborn)] }));
     within(PATIENCE, "the agent has its child", || !processes("47120201").is_empty());
+    // Once nothing changes any more, a wait stays open.
+    std::thread::sleep(Duration::from_millis(500));
     host.send_call("workflow_status", json!({ "runId": "turn", "waitMs": 50_000 }));
+    assert!(host.receive(Duration::from_millis(300)).is_err(), "the wait is open");
     let (status, took) = host.close();
     assert!(status == 0 && took < LIMIT, "status {status} after {took:?}");
     within(Duration::from_secs(2), "its tree is gone", || processes("47120201").is_empty());

@@ -120,18 +120,20 @@ fn twenty_kills_change_nothing() {
     assert_eq!(host.close().0, 0);
     assert!(witnessed(&calm, "calm").values().all(|n| *n == 1), "{:?}", witnessed(&calm, "calm"));
 
-    let mut kills = 0;
-    let mut round = 0;
+    let (mut kills, mut ended, mut round) = (0, 0, 0);
     while kills < KILLS {
         round += 1;
-        kills += disturbed(round, KILLS - kills, &mut random, &undisturbed);
+        let (hit, passes) = disturbed(round, KILLS - kills, &mut random, &undisturbed);
+        kills += hit;
+        ended += passes;
     }
+    assert!(ended > 0, "no kill came after the first pass had ended");
     println!("{kills} kills in {round} runs");
     within(Duration::from_secs(5), "nothing is left", || processes(MARK).is_empty());
 }
 
-/// One run under at most `most` kills; gives how many hit it.
-fn disturbed(round: u32, most: u32, random: &mut Random, undisturbed: &Value) -> u32 {
+/// One run under at most `most` kills; gives how many hit it, and how many passes had ended before one of them.
+fn disturbed(round: u32, most: u32, random: &mut Random, undisturbed: &Value) -> (u32, usize) {
     let world = World::new();
     let run = format!("run-{round}");
     let mut told = Told::default();
@@ -178,5 +180,5 @@ fn disturbed(round: u32, most: u32, random: &mut Random, undisturbed: &Value) ->
     }
     assert_eq!(host.close().0, 0);
     within(Duration::from_secs(5), "nothing of the run is left", || of_run(&run).is_empty());
-    kills
+    (kills, done.len())
 }

@@ -96,10 +96,9 @@ fn an_unusable_state_directory_leaves_the_list() {
 fn a_slow_state_directory_holds_nothing_up() {
     let world = World::new();
     Host::open(&world).call("workflow_list", json!({}));
-    let format = world.home().join("format");
-    let text = std::fs::read(&format).unwrap();
-    std::fs::remove_file(&format).unwrap();
-    nix::unistd::mkfifo(&format, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
+    // Whoever holds this lock keeps everybody from opening the directory.
+    let door = std::fs::File::options().write(true).open(world.home().join("instances/.door")).unwrap();
+    door.lock().unwrap();
     let begun = Instant::now();
     let mut host = Host::open(&world);
     assert!(tools(&mut host).as_array().unwrap().len() > 8);
@@ -112,6 +111,6 @@ fn a_slow_state_directory_holds_nothing_up() {
     stuck.send_call("workflow_list", json!({}));
     let (_, took) = stuck.close();
     assert!(took < Duration::from_secs(5), "{took:?}");
-    std::fs::write(&format, text).unwrap();
+    door.unlock().unwrap();
     assert_eq!(host.answer(id)["result"]["structuredContent"]["runs"], json!([]));
 }

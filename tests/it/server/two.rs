@@ -86,6 +86,12 @@ fn a_stopped_owner_is_named_and_a_killed_one_replaced() {
     assert_eq!(held["code"], "run_owned", "{held}");
     assert_eq!(other.refused("workflow_resume", json!({ "runId": "go" })), "run_owned");
 
+    // Awake again it goes on, and knows nothing of what was withdrawn.
+    signal(owner.pid(), Signal::SIGCONT);
+    let view = owner.until("go", |_| true);
+    assert_eq!((&view["live"], &view["state"], &view["pendingSteers"]), (&json!(true), &json!("running"), &json!(0)));
+    assert_eq!(owner.until("off", |_| true)["state"], "running");
+    signal(owner.pid(), Signal::SIGSTOP);
     owner.crash();
     for name in ["go", "off", "away"] {
         let view = show(&world, name);
