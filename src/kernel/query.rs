@@ -68,6 +68,8 @@ pub(super) async fn status(kernel: &Arc<Inner>, run: &RunId, query: StatusQuery)
     let mut view = view(kernel, &found).await;
     if query.events > 0 {
         view.events = events(kernel, run, query.events.min(EVENTS_MAX)).await?;
+        // Read a moment later than the record; what is newer belongs to the next answer.
+        view.events.retain(|event| event.seq <= found.record.seq);
     }
     Ok(view)
 }

@@ -17,7 +17,7 @@ use crate::{
     config::paths::check_dir,
     model::{
         CheckSpec, Code, Contract, NodeKind, Problem, RunId, WorkflowSpec,
-        spec::{ContractSource, EngineChoice, SubflowSource, VERIFY_NODE},
+        spec::{Condition, ContractSource, EngineChoice, SubflowSource, VERIFY_NODE},
     },
 };
 
@@ -259,7 +259,10 @@ fn unreachable(spec: &WorkflowSpec) -> Vec<String> {
         match &node.kind {
             NodeKind::Router(router) => {
                 open.extend(router.routes.iter().filter_map(|r| position(&r.to)));
-                open.push(router.default.as_ref().and_then(position).unwrap_or(index + 1));
+                // A route that always holds leaves nothing for what stands behind it.
+                if !router.routes.iter().any(|r| r.when == Condition::Always) {
+                    open.push(router.default.as_ref().and_then(position).unwrap_or(index + 1));
+                }
             }
             NodeKind::Agent(_)
             | NodeKind::Fanout(_)

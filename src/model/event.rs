@@ -27,24 +27,24 @@ pub enum Event {
         /// Creation.
         at: Time,
         /// The repository as it was found.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         baseline: Option<Baseline>,
         /// Whether a starting server continues it by itself.
         auto_resume: bool,
         /// The run that started it.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         parent: Option<ParentRef>,
         /// Branch of a worktree run.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         workspace_branch: Option<String>,
         /// Path of a worktree run's checkout.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         workspace_path: Option<String>,
         /// Directory nodes work in, when it is not the one given at start.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         work_dir: Option<String>,
         /// Caller's key for a start that may be repeated.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         idempotency_key: Option<String>,
     },
     /// A process took the run over. Written by the store.
@@ -57,13 +57,13 @@ pub enum Event {
         /// Where to.
         state: RunState,
         /// Present once terminal.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         outcome: Option<RunOutcome>,
         /// Why the outcome is what it is.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
         /// What went wrong.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
     },
     /// A node moved. `running` with a new visit moves the program counter to it.
@@ -80,13 +80,13 @@ pub enum Event {
         #[serde(default)]
         failures: u32,
         /// Failure.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
         /// Answer of a gate.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         approved: Option<bool>,
         /// Comment given with the answer.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         comment: Option<String>,
     },
     /// A node's text.
@@ -110,7 +110,7 @@ pub enum Event {
         /// The word.
         verdict: Verdict,
         /// Fingerprint of a red one.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         fingerprint: Option<String>,
     },
     /// A bundle was written.
@@ -147,7 +147,7 @@ pub enum Event {
     /// A gate opened (present) or was answered (absent).
     Gate {
         /// The open gate.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         gate: Option<Gate>,
     },
     /// The next attempt is due then.
@@ -162,7 +162,7 @@ pub enum Event {
     /// Something is waited for (present) or no longer (absent).
     Wait {
         /// What.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         waiting: Option<Waiting>,
     },
     /// A child run was started.
@@ -187,7 +187,7 @@ pub enum Event {
     /// Something to know, for people.
     Log {
         /// The node, when it is about one.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         node: Option<NodeId>,
         /// `info` or `warn`.
         level: String,

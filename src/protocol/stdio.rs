@@ -18,8 +18,8 @@ use super::Server;
 
 /// Longest line in bytes. A longer one is skipped and the server lives on.
 const LINE_MAX: usize = 16 * 1024 * 1024;
-/// How long calls may still run after the end of the input. With the three seconds an agent has to end after a
-/// TERM, the process is gone within five.
+/// How long calls may still run after the end of the input. Ending stubborn agents takes up to three seconds more,
+/// and the whole must stay below five.
 const DRAIN: Duration = Duration::from_secs(1);
 
 /// Why serving ended badly.

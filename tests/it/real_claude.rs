@@ -203,7 +203,7 @@ async fn a_used_up_quota_parks_the_run() {
     first.shutdown().await;
     let second = world.kernel().await;
     second.auto_resume().await;
-    assert!(quota(&until(&second, &run, |v| v.live).await), "it waits on");
+    until(&second, &run, |v| v.live && quota(v)).await;
     let done = finished(&second, &run).await;
     assert_eq!((done.state, done.nodes[0].attempts), (RunState::Completed, 1), "{done:#?}");
     assert!(done.ended_at.unwrap() >= reset && done.waiting_for.is_none(), "{done:#?}");

@@ -370,7 +370,7 @@ async fn starts_are_not_repeated_by_accident() {
             source: Source::Template {
                 name: "solve".to_owned(),
                 task: "Do it".to_owned(),
-                args: json!({ "maxRepairs": 2, "humanGate": true, "reviewers": [{ "name": "r" }] }),
+                args: json!({ "maxRepairs": 2, "humanGate": true, "implementer": { "engine": "scripted", "model": "noop" }, "reviewers": [{ "name": "r", "engine": "scripted", "model": "noop" }] }),
             },
             contract: Some(check(&["true"])),
             ..world.start(spec)

@@ -13,7 +13,7 @@ use claw_orchestrator::{
     app::{App, Mode},
     config::{Config, Server},
     kernel::{Kernel, RunView, Source, StartRequest, StatusQuery},
-    model::RunState,
+    model::{Code, RunState},
 };
 use serde_json::{Value, json};
 
@@ -205,9 +205,11 @@ pub async fn finished(kernel: &Kernel, run: &str) -> RunView {
 pub async fn until(kernel: &Kernel, run: &str, wanted: impl Fn(&RunView) -> bool) -> RunView {
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
     loop {
-        let view = kernel.status(run, StatusQuery { events: 0, wait_ms: 0 }).await.unwrap();
-        if wanted(&view) {
-            return view;
+        match kernel.status(run, StatusQuery { events: 0, wait_ms: 0 }).await {
+            Ok(view) if wanted(&view) => return view,
+            Ok(_) => {}
+            // A child is named by its parent a moment before it is there.
+            Err(e) => assert_eq!(e.code, Code::RunNotFound, "{e}"),
         }
         if std::time::Instant::now() > deadline {
             let view = kernel.status(run, StatusQuery { events: 50, wait_ms: 0 }).await.unwrap();
