@@ -32,6 +32,10 @@ use crate::{
 const PROTECTED: &str = "nodes/protected.json";
 /// How long an idempotency key means the same run, in milliseconds.
 const KEY_LIFE_MS: i64 = 24 * 3600 * 1000;
+/// Looks for the run of another creator of the same id.
+const CREATOR_LOOKS: u32 = 20;
+/// Pause between two looks; all together a start that failed answers half a second later.
+const CREATOR_PAUSE: std::time::Duration = std::time::Duration::from_millis(25);
 /// Ref of the uncommitted state a run found.
 const START_LABEL: &str = "start";
 
@@ -185,7 +189,7 @@ pub(super) async fn launch(
                 Ok(snapshot) => baseline.snapshot = Some(snapshot.commit),
                 Err(e) => {
                     // Another process that starts the same id at this moment writes the same ref.
-                    not_taken(kernel, &run_id).await?;
+                    not_about_to_be_taken(kernel, &run_id).await?;
                     return Err(refused(e));
                 }
             }
@@ -200,7 +204,7 @@ pub(super) async fn launch(
         match workspace::open(kernel, repo, &run_id).await {
             Ok(opened) => own = Some(opened),
             Err(e) => {
-                not_taken(kernel, &run_id).await?;
+                not_about_to_be_taken(kernel, &run_id).await?;
                 return Err(Error::new(Code::StoreUnavailable, format!("no worktree: {e}")));
             }
         }
@@ -280,6 +284,16 @@ async fn not_taken(kernel: &Arc<Inner>, run_id: &RunId) -> Result<()> {
         return Err(super::store_error(&store::Error::Exists(run_id.clone())));
     }
     Ok(())
+}
+
+/// Refuses an id that a run has or gets within a moment, after something that two creators of one id do to each
+/// other: the winner's run appears a few syncs after its marks in the repository.
+async fn not_about_to_be_taken(kernel: &Arc<Inner>, run_id: &RunId) -> Result<()> {
+    for _ in 0..CREATOR_LOOKS {
+        not_taken(kernel, run_id).await?;
+        tokio::time::sleep(CREATOR_PAUSE).await;
+    }
+    not_taken(kernel, run_id).await
 }
 
 /// The contract the protected tests are recorded for: the first that runs a command. `None` protects nothing.

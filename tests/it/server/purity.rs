@@ -5,8 +5,11 @@ use serde_json::{Value, json};
 use super::host::{Host, command};
 use crate::support::{World, agent};
 
-/// Writes junk to every descriptor it has and to every one its parents up to the server's door have.
-const FLOOD: &str = "for p in self $PPID; do for fd in /proc/$p/fd/*; do echo JUNK-LINE > $fd; done; done 2>/dev/null; \
+/// Writes junk to every descriptor it has.
+const OWN: &str =
+    "for fd in /proc/self/fd/*; do echo JUNK-LINE > $fd; done 2>/dev/null; echo JUNK-LINE; echo JUNK-LINE >&2; true";
+/// The same, and to every one its parent has but the standard input that a parent listens to.
+const PARENT: &str = "for fd in /proc/self/fd/* /proc/$PPID/fd/[1-9]*; do echo JUNK-LINE > $fd; done 2>/dev/null; \
     echo JUNK-LINE; echo JUNK-LINE >&2; true";
 
 /// Surface scenario 10: at every log level, with loud agents and checks that try every descriptor, each line
@@ -27,12 +30,12 @@ fn every_line_is_a_message() {
             { "rawLine": "{\"jsonrpc\":\"2.0\"" },
             { "printBytes": { "stream": "stdout", "n": 300_000 } },
             { "printBytes": { "stream": "stderr", "n": 300_000 } },
-            { "run": ["sh", "-c", FLOOD] },
-            { "spawn": { "argv": ["sh", "-c", FLOOD], "detach": true, "newSession": true } },
+            { "run": ["sh", "-c", OWN] },
+            { "spawn": { "argv": ["sh", "-c", OWN], "detach": true, "newSession": true } },
             { "say": "done" },
         ] }]),
     );
-    let contract = json!({ "checks": [{ "id": "flood", "type": "command", "cmd": "sh", "args": ["-c", FLOOD] }] });
+    let contract = json!({ "checks": [{ "id": "flood", "type": "command", "cmd": "sh", "args": ["-c", PARENT] }] });
     let spec = json!({ "name": "loud", "contract": contract, "nodes": [agent("a", "x", &loud)] });
     host.start(&world, "loud", spec);
     let token = json!({ "_meta": { "progressToken": "p" }, "name": "verify_run",

@@ -57,7 +57,10 @@ fn one_of_two_starts() {
     let mut hosts = [Host::open(&world), Host::open(&world)];
     for round in 0..20 {
         let id = format!("same-{round}");
-        let start = json!({ "spec": routers(), "cwd": world.project(), "runId": id });
+        // Every second one makes a worktree and a branch, which collide too.
+        let workspace = ["inPlace", "worktree"][round % 2];
+        let spec = with(routers(), json!({ "workspace": workspace }));
+        let start = json!({ "spec": spec, "cwd": world.project(), "runId": id });
         let answers = both(&mut hosts, "workflow_start", &start);
         let refused: Vec<&Value> = answers.iter().filter(|a| !a.0).map(|a| &a.1["code"]).collect();
         assert_eq!(refused, [&json!("run_exists")], "{answers:#?}");
