@@ -215,12 +215,18 @@ impl Host {
     /// The answer to a request.
     #[track_caller]
     pub(super) fn answer(&mut self, id: u64) -> Value {
-        if let Some(at) = self.passed.iter().position(|m| m["id"] == id) {
+        self.answer_to(&json!(id))
+    }
+
+    /// The answer to a request with any kind of id.
+    #[track_caller]
+    pub(super) fn answer_to(&mut self, id: &Value) -> Value {
+        if let Some(at) = self.passed.iter().position(|m| m["id"] == *id) {
             return self.passed.remove(at);
         }
         loop {
             match self.receive(PATIENCE) {
-                Ok(message) if message["id"] == id => return message,
+                Ok(message) if message["id"] == *id => return message,
                 Ok(message) => self.passed.push(message),
                 Err(e) => panic!("no answer to request {id}: {e}"),
             }

@@ -66,6 +66,45 @@ fn odd_first_lines_are_survived() {
     assert_eq!(host.initialize("2031-01-01")["protocolVersion"], "2025-11-25");
 }
 
+/// Surface section 6: what cannot be read is refused or passed over, and the next request is answered.
+#[test]
+fn malformed_requests_are_survived() {
+    let world = World::new();
+    let mut host = Host::open(&world);
+    let deep = |open: &str, close: &str, n: usize| format!("{}1{}", open.repeat(n), close.repeat(n));
+    for passed_over in [
+        deep("[", "]", 20_000),
+        format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"ping\"}}", deep("{\"a\":", "}", 300)),
+        "\0\0{\"jsonrpc\":\"2.0\",\"id\":7000,\"method\":\"ping\"}".to_owned(),
+        "[{\"jsonrpc\":\"2.0\",\"id\":7001,\"method\":\"ping\"}]".to_owned(),
+        "{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"ping\"}".to_owned(),
+        "{\"jsonrpc\":\"2.0\",\"id\":1.5,\"method\":\"ping\"}".to_owned(),
+    ] {
+        host.line(passed_over.as_bytes());
+        assert!(host.request("ping", json!({}))["result"].is_object(), "after {:.60}", passed_over);
+    }
+    for (method, params, code, word) in [
+        ("tools/call", json!({ "name": "workflow_list", "arguments": [] }), -32602, "arguments"),
+        ("tools/call", json!({ "arguments": {} }), -32602, "name"),
+        ("tools/call", json!({}), -32602, "name"),
+        ("tools/call", json!({ "name": "no_such_tool" }), -32602, "no_such_tool"),
+        ("resources/read", json!({ "uri": 5 }), -32602, "resources/read"),
+        ("tools/cal", json!({ "name": "workflow_list" }), -32601, "tools/cal"),
+    ] {
+        let error = host.request(method, params.clone())["error"].clone();
+        assert_eq!(error["code"], code, "{method} {params}: {error}");
+        assert!(error["message"].as_str().unwrap().contains(word), "{method} {params}: {error}");
+    }
+    let nested: Value = serde_json::from_str(&deep("{\"a\":", "}", 60)).unwrap();
+    assert_eq!(host.refused("workflow_status", nested), "invalid_argument");
+    for (id, ending) in [("\"text\"", "\r"), ("-5", "  ")] {
+        host.line(format!("\u{feff}{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"ping\"}}{ending}").as_bytes());
+        let wanted: Value = serde_json::from_str(id).unwrap();
+        assert_eq!(host.answer_to(&wanted)["result"], json!({}));
+    }
+    assert_eq!(host.close().0, 0);
+}
+
 /// Surface section 7: a state directory that cannot be used is an answer of the tools that need it, with its reason.
 #[test]
 fn an_unusable_state_directory_leaves_the_list() {

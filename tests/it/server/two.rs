@@ -151,7 +151,8 @@ fn a_killed_server_takes_only_its_own_agents() {
     let mut next = Host::open(&mine);
     assert_eq!(next.until("fan", |_| true)["interrupted"], true);
     std::thread::sleep(Duration::from_millis(500));
-    assert_eq!(processes("47120305"), before);
+    let now = processes("47120305");
+    assert!(before.iter().all(|p| now.contains(p)), "the neighbour's: before {before:#?}, now {now:#?}");
     assert_eq!(neighbour.until("fan", |_| true)["live"], true);
     neighbour.call("workflow_cancel", json!({ "runId": "fan" }));
     assert!(processes("47120305").is_empty());
