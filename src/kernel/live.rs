@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::model::{RunId, RunRecord, run::Steer};
+use crate::model::{RunId, RunRecord, WorkflowSpec, run::Steer};
 
 /// Requests that may wait for one actor.
 pub(super) const COMMANDS_MAX: usize = 64;
@@ -36,6 +36,8 @@ pub(super) enum Command {
 pub(super) struct Live {
     /// Reaches the actor.
     pub(super) commands: mpsc::Sender<Command>,
+    /// What it executes.
+    pub(super) spec: Arc<WorkflowSpec>,
     /// The record after its last commit.
     pub(super) record: watch::Receiver<Arc<RunRecord>>,
 }

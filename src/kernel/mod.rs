@@ -10,6 +10,7 @@ mod control;
 mod evidence;
 mod index;
 mod live;
+mod parked;
 pub mod plan;
 mod prepare;
 mod query;
@@ -163,6 +164,7 @@ pub(crate) struct Inner {
     services: Arc<Services>,
     store: SharedStore,
     live: live::LiveRuns,
+    parked: parked::Parked,
     index: index::Index,
     /// Held by a start whose id is chosen by its caller.
     named: tokio::sync::Mutex<()>,
@@ -238,6 +240,7 @@ impl Kernel {
             services,
             store,
             live: live::LiveRuns::default(),
+            parked: parked::Parked::default(),
             index: index::Index::default(),
             named: tokio::sync::Mutex::default(),
             stop: CancellationToken::new(),

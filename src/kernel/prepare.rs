@@ -31,6 +31,7 @@ impl Actor {
         node: &Node,
         entry: &NodeRecord,
     ) -> Result<Attempt, String> {
+        super::workspace::proven(&self.kernel, record).await?;
         let spec = self.writer.spec.clone();
         let contract = match &node.kind {
             NodeKind::Verifier(v) => match &v.contract {

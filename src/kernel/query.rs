@@ -39,7 +39,11 @@ pub(super) struct Found {
 
 /// Reads a run.
 pub(super) async fn load(kernel: &Arc<Inner>, run: &RunId) -> Result<Found> {
-    let here = kernel.live.get(run).map(|live| live.record.borrow().clone());
+    // Its only writer is here, so what it last committed is all there is; a wait for storage is known only to it.
+    if let Some(live) = kernel.live.get(run) {
+        let record = live.record.borrow().clone();
+        return Ok(Found { spec: live.spec, record, live: true });
+    }
     let (store, id) = (kernel.store.clone(), run.clone());
     let read = tasks::blocking("load", move || {
         let loaded = store.load(&id)?;
@@ -49,12 +53,7 @@ pub(super) async fn load(kernel: &Arc<Inner>, run: &RunId) -> Result<Found> {
     .await
     .map_err(|e| super::internal(&e))?;
     let (spec, record, live) = read.map_err(|e| super::store_error(&e))?;
-    // What the actor shows may know about a wait for storage that the log cannot hold.
-    let record = match here {
-        Some(shown) if shown.seq >= record.seq => shown,
-        _ => Arc::new(record),
-    };
-    Ok(Found { spec: Arc::new(spec), record, live })
+    Ok(Found { spec: Arc::new(spec), record: Arc::new(record), live })
 }
 
 /// A run as it stands, after waiting for a change when asked to.

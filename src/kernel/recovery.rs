@@ -100,7 +100,7 @@ pub(super) fn interrupted(spec: &WorkflowSpec, record: &RunRecord) -> Vec<Event>
 }
 
 /// Whether a gate was answered by a process that does not execute runs, and nobody has gone on since.
-fn answered_only(spec: &WorkflowSpec, record: &RunRecord) -> bool {
+pub(super) fn answered_only(spec: &WorkflowSpec, record: &RunRecord) -> bool {
     let Some(current) = &record.current_node else { return false };
     let gate = spec.node(current.as_str()).is_some_and(|(_, n)| matches!(n.kind, NodeKind::HumanGate(_)));
     gate && record.node(current.as_str()).is_some_and(|n| n.approved.is_some())
@@ -144,6 +144,9 @@ pub(super) async fn auto_resume(kernel: &Arc<Inner>) {
         if let Some(path) = record.workspace_path.as_ref().filter(|_| record.state.is_terminal() && !found.live) {
             // Its process may have ended between the run's end and this.
             super::workspace::close_left(kernel, record, path).await;
+        }
+        if record.state == RunState::AwaitingHuman && !found.live {
+            super::parked::watch(kernel, run.run_id.clone());
         }
         let wanted = (all || record.auto_resume || answered_only(&found.spec, record)) && !child;
         let interrupted = !found.live && !record.state.is_terminal() && record.state != RunState::AwaitingHuman;

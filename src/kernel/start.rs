@@ -328,12 +328,17 @@ pub(super) fn execute(kernel: &Arc<Inner>, writer: Writer) {
     let (sender, commands) = mpsc::channel(COMMANDS_MAX);
     let run = writer.record.run_id.clone();
     let entry = Entry { kernel: kernel.clone(), run: run.clone(), commands: sender.clone() };
-    let live = Live { commands: sender, record: writer.watch() };
+    let live = Live { commands: sender, spec: writer.spec.clone(), record: writer.watch() };
     kernel.live.insert(run, live);
+    let (inner, record) = (kernel.clone(), writer.watch());
     let actor = Actor::new(kernel.clone(), writer, commands);
     let work = async move {
-        let _entry = entry;
+        let run = entry.run.clone();
         actor.run().await;
+        drop(entry);
+        if record.borrow().state == RunState::AwaitingHuman {
+            super::parked::watch(&inner, run);
+        }
     };
     tasks::spawn("run", work);
 }

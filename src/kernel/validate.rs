@@ -17,7 +17,7 @@ use crate::{
     config::paths::check_dir,
     model::{
         CheckSpec, Code, Contract, NodeKind, Problem, RunId, WorkflowSpec,
-        spec::{Condition, ContractSource, EngineChoice, SubflowSource, VERIFY_NODE},
+        spec::{Condition, ContractSource, EngineChoice, SubflowSource, VERIFY_NODE, Workspace},
     },
 };
 
@@ -102,6 +102,7 @@ fn references(
     warnings: &mut Vec<Problem>,
 ) {
     let root = PathBuf::from(&spec.cwd);
+    own_checkout(spec, base, errors);
     let contract_path = join(base, "contract");
     if let Some(contract) = &spec.contract {
         contract_dirs(kernel, contract, &root, &contract_path, errors);
@@ -163,6 +164,26 @@ fn references(
     for id in unreachable(spec) {
         if id != VERIFY_NODE {
             warnings.push(Problem::new(join(base, "nodes"), format!("nothing leads to node '{id}'")));
+        }
+    }
+}
+
+/// A run with its own worktree leaves the caller's checkout alone, so its nodes may not name that one outright.
+fn own_checkout(spec: &WorkflowSpec, base: &str, errors: &mut Vec<Problem>) {
+    if spec.workspace != Workspace::Worktree {
+        return;
+    }
+    for (index, node) in spec.nodes.iter().enumerate() {
+        let cwd = match &node.kind {
+            NodeKind::Agent(n) => n.cwd.as_deref(),
+            NodeKind::Fanout(n) => n.cwd.as_deref(),
+            NodeKind::Verifier(n) => n.cwd.as_deref(),
+            NodeKind::HumanGate(_) | NodeKind::Router(_) | NodeKind::Subflow(_) => None,
+        };
+        if cwd.is_some_and(|dir| Path::new(dir).is_absolute() && Path::new(dir).starts_with(&spec.cwd)) {
+            let why =
+                "lies in the checkout that workspace \"worktree\" leaves alone; give it relative to the run's cwd";
+            errors.push(Problem::new(join(base, &format!("nodes[{index}].cwd")), why));
         }
     }
 }

@@ -6,6 +6,7 @@ use super::Inner;
 use crate::{
     git::Repo,
     model::{Event, RunId, RunRecord, run::NodeRecord, spec::Node},
+    sys::tasks,
 };
 
 /// Ref under which an attempt's tree is kept.
@@ -87,5 +88,22 @@ pub(super) async fn close(kernel: &Inner, record: &RunRecord, path: &str) {
     };
     if let Err(e) = committed.await {
         tracing::warn!(%run, path = %path.display(), error = %e, "the run's worktree stays");
+    }
+}
+
+/// Proves that a worktree run's checkout is still its own, so that no agent works in the checkout around it.
+pub(super) async fn proven(kernel: &Inner, record: &RunRecord) -> Result<(), String> {
+    let Some(path) = &record.workspace_path else { return Ok(()) };
+    let broken =
+        |why: &str| format!("workspace_missing: the run's worktree {path} {why}; its snapshots can be restored");
+    let fs = kernel.services.fs.clone();
+    let dir = std::path::PathBuf::from(path);
+    let real = tasks::blocking("worktree", move || fs.canonicalize(&dir)).await.map_err(|e| e.to_string())?;
+    let real = real.map_err(|_| broken("is gone"))?;
+    match kernel.services.git.open(&real).await {
+        Ok(Some(repo)) if repo.top() == real => Ok(()),
+        Ok(Some(_)) => Err(broken("is no longer a worktree of its own")),
+        Ok(None) => Err(broken("is no longer a git worktree")),
+        Err(e) => Err(broken(&format!("cannot be read: {e}"))),
     }
 }

@@ -33,6 +33,14 @@ struct Member {
     exhausted: Option<String>,
     stopped: bool,
     unkillable: Vec<String>,
+    /// How long its turn took, the wait for a slot left out.
+    took: Duration,
+}
+
+/// Wall-clock limit of one agent: its own, within what the node as a whole may take when that is said.
+fn agent_limit(ctx: &NodeCtx, node: &FanoutNode) -> Duration {
+    let own = node.agent_timeout_ms.map_or(AGENT_TIMEOUT, Duration::from_millis);
+    ctx.attempt.node.timeout_ms.map_or(own, |ms| own.min(Duration::from_millis(ms)))
 }
 
 /// Runs the node's attempt.
@@ -91,7 +99,16 @@ pub(super) async fn run(ctx: &NodeCtx, node: &FanoutNode) -> NodeResult {
         return result;
     }
     if node.synthesize && reports.len() >= 2 {
-        let merged = synthesise(ctx, node, &reports).await;
+        // What is left of the node's own limit after its slowest agent.
+        let longest = members.iter().map(|m| m.took).max().unwrap_or_default();
+        let left = ctx.attempt.node.timeout_ms.map(|ms| Duration::from_millis(ms).saturating_sub(longest));
+        let limit = agent_limit(ctx, node).min(left.unwrap_or(Duration::MAX));
+        if limit.is_zero() {
+            let ms = ctx.attempt.node.timeout_ms.unwrap_or_default();
+            result.status = Status::Failed(format!("timeout: nothing is left of {ms} ms to merge the reports in"));
+            return result;
+        }
+        let merged = synthesise(ctx, node, &reports, limit).await;
         return join(result, merged);
     }
     result.output = Some(listed(&reports));
@@ -115,6 +132,7 @@ fn finished(ctx: &NodeCtx, index: usize, agent: &FanoutAgent) -> Option<Member> 
         exhausted: None,
         stopped: false,
         unkillable: Vec::new(),
+        took: Duration::ZERO,
     })
 }
 
@@ -132,13 +150,14 @@ async fn member(ctx: &NodeCtx, node: &FanoutNode, index: usize) -> Member {
         exhausted: None,
         stopped: false,
         unkillable: Vec::new(),
+        took: Duration::ZERO,
     };
     let Some(agent) = node.agents.get(index) else { return member };
     let attempt = &ctx.attempt;
     let parts =
         Parts { steers: &attempt.steers, red: &attempt.red, red_repeats: attempt.red_repeats, inputs: &attempt.inputs };
     let task = member_task(&node.prompt, agent.persona.as_deref(), agent.prompt.as_deref());
-    let limit = node.agent_timeout_ms.map_or(AGENT_TIMEOUT, Duration::from_millis).min(ctx.timeout());
+    let limit = agent_limit(ctx, node);
     let done = turn::take(
         ctx,
         Turn {
@@ -160,6 +179,7 @@ async fn member(ctx: &NodeCtx, node: &FanoutNode, index: usize) -> Member {
     match done.ended {
         Ended::Answered(outcome) => {
             data = turn_data(&outcome);
+            member.took = Duration::from_millis(outcome.duration_ms);
             member.ok = outcome.ok;
             if !outcome.ok {
                 member.error = Some(turn::failure(&outcome));
@@ -167,7 +187,10 @@ async fn member(ctx: &NodeCtx, node: &FanoutNode, index: usize) -> Member {
             }
             member.report = outcome.text;
         }
-        Ended::Failed(why) => member.error = Some(why),
+        Ended::Failed(why) => {
+            member.took = limit;
+            member.error = Some(why);
+        }
         Ended::Exhausted(why) => member.exhausted = Some(why),
         Ended::Stopped => member.stopped = true,
     }
@@ -185,7 +208,7 @@ async fn member(ctx: &NodeCtx, node: &FanoutNode, index: usize) -> Member {
 }
 
 /// One more turn that merges the reports.
-async fn synthesise(ctx: &NodeCtx, node: &FanoutNode, reports: &[(String, String)]) -> NodeResult {
+async fn synthesise(ctx: &NodeCtx, node: &FanoutNode, reports: &[(String, String)], limit: Duration) -> NodeResult {
     let attempt = &ctx.attempt;
     let done = turn::take(
         ctx,
@@ -199,7 +222,7 @@ async fn synthesise(ctx: &NodeCtx, node: &FanoutNode, reports: &[(String, String
             max_turns: node.max_turns_per_agent,
             max_budget_usd: node.max_budget_usd,
             resume: None,
-            limit: node.agent_timeout_ms.map_or(AGENT_TIMEOUT, Duration::from_millis).min(ctx.timeout()),
+            limit,
         },
     )
     .await;

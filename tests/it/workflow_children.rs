@@ -76,6 +76,13 @@ async fn cancelling_an_interrupted_parent_ends_its_child() {
     let run = first.start(world.start(parent(&child, &json!({})))).await.unwrap().run_id.to_string();
     let waiting = until(&first, &run, |v| v.waiting_for.as_ref().is_some_and(|w| w.kind == "child")).await;
     let child = waiting.nodes[0].child_run_id.clone().unwrap().to_string();
+    // Its name is on the parent's record before it is made.
+    for _ in 0..500 {
+        match first.record(&child).await {
+            Ok(_) => break,
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    }
     until(&first, &child, |v| v.state == RunState::AwaitingHuman && !v.live).await;
     first.shutdown().await;
     let second = world.kernel().await;
@@ -116,4 +123,17 @@ async fn an_answered_run_goes_on_when_a_server_starts() {
     assert!(later.status(run, StatusQuery::default()).await.unwrap().interrupted);
     later.auto_resume().await;
     assert_eq!(finished(&later, run).await.state, RunState::Completed);
+}
+
+/// HG-3: a server that lives on goes on with the run it parked, whoever recorded the answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_living_server_goes_on_with_an_answered_run() {
+    use claw_orchestrator::kernel::{Kernel, Role};
+    let world = World::bare();
+    let kernel = world.kernel().await;
+    let spec = json!({ "name": "g", "nodes": [{ "id": "ask", "kind": "human_gate", "prompt": "?" }, agent("a", "x", "noop")] });
+    let view = world.run(&kernel, spec).await;
+    let recorder = Kernel::new(kernel.services().clone(), kernel.store().clone(), Role::Recorder);
+    recorder.approve(view.run_id.as_str(), true, None).await.unwrap();
+    until(&kernel, view.run_id.as_str(), |v| v.state == RunState::Completed).await;
 }

@@ -218,7 +218,6 @@ async fn drive(kernel: &Kernel, run: &str, death: Option<&Death>) -> Option<RunV
             if idle {
                 return None;
             }
-            tokio::time::sleep(Duration::from_millis(5)).await;
         } else if view.state.is_terminal() && idle {
             return Some(view);
         } else if view.state == RunState::AwaitingHuman {
@@ -228,6 +227,7 @@ async fn drive(kernel: &Kernel, run: &str, death: Option<&Death>) -> Option<RunV
             kernel.resume(run).await.unwrap();
         }
         assert!(Instant::now() < deadline, "the run did not get there: {view:#?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 

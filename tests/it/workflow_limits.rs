@@ -385,3 +385,24 @@ async fn starts_are_not_repeated_by_accident() {
         .collect();
     assert_eq!(ids, ["triage", "approve", "implement", "review", "verify", "repair-gate"]);
 }
+
+/// WT-5, WT-9: an agent never works in a folder that is no longer the run's own worktree.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_worktree_is_not_worked_in() {
+    for breaking in ["rm -rf .git", "rm -rf .git && git init -q ..", "cd .. && rm -rf \"$OLDPWD\""] {
+        let world = World::new();
+        let kernel = world.kernel().await;
+        let first =
+            world.scenario("break", json!([{ "steps": [{ "run": ["sh", "-c", breaking] }, { "say": "done" }] }]));
+        let second = world.scenario(
+            "after",
+            json!([{ "steps": [{ "write": { "path": "made", "content": "x" } }, { "say": "done" }] }]),
+        );
+        let spec = json!({ "name": "w", "workspace": "worktree", "nodes": [agent("a", "x", &first), agent("b", "x", &second)] });
+        let view = world.run(&kernel, spec).await;
+        assert_eq!(view.state, RunState::Failed, "{breaking}: {view:#?}");
+        assert!(view.error.as_deref().unwrap().contains("workspace_missing"), "{breaking}: {view:#?}");
+        assert!(world.prompts("after").is_empty(), "{breaking}: nobody was started");
+        assert_eq!(git(&world.project(), &["status", "--porcelain"]), "");
+    }
+}
