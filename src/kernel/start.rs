@@ -36,6 +36,8 @@ const KEY_LIFE_MS: i64 = 24 * 3600 * 1000;
 const CREATOR_LOOKS: u32 = 20;
 /// Pause between two looks; all together a start that failed answers half a second later.
 const CREATOR_PAUSE: std::time::Duration = std::time::Duration::from_millis(25);
+/// Tries to get the making of a worktree; ten seconds, in which most checkouts are done.
+const TURN_TRIES: u32 = 400;
 /// Ref of the uncommitted state a run found.
 const START_LABEL: &str = "start";
 
@@ -201,13 +203,9 @@ pub(super) async fn launch(
         if baseline.base_sha.is_none() {
             return Err(need("at least one commit"));
         }
-        match workspace::open(kernel, repo, &run_id).await {
-            Ok(opened) => own = Some(opened),
-            Err(e) => {
-                not_about_to_be_taken(kernel, &run_id).await?;
-                return Err(Error::new(Code::StoreUnavailable, format!("no worktree: {e}")));
-            }
-        }
+        let turn = turn(kernel, &run_id).await?;
+        let opened = workspace::open(kernel, repo, &run_id, turn).await;
+        own = Some(opened.map_err(|e| Error::new(Code::StoreUnavailable, format!("no worktree: {e}")))?);
     }
     // Where the checks run decides what they reach, so a run below the top is recorded from there.
     let place = match &own {
@@ -294,6 +292,20 @@ async fn not_about_to_be_taken(kernel: &Arc<Inner>, run_id: &RunId) -> Result<()
         tokio::time::sleep(CREATOR_PAUSE).await;
     }
     not_taken(kernel, run_id).await
+}
+
+/// The turn to make the worktree of a run that does not exist; the loser of a race finds the winner's run.
+async fn turn(kernel: &Arc<Inner>, run_id: &RunId) -> Result<workspace::Making> {
+    for _ in 0..TURN_TRIES {
+        let making = workspace::making(kernel, run_id).await;
+        let making = making.map_err(|e| Error::new(Code::StoreUnavailable, format!("no worktree: {e}")))?;
+        not_taken(kernel, run_id).await?;
+        if let Some(making) = making {
+            return Ok(making);
+        }
+        tokio::time::sleep(CREATOR_PAUSE).await;
+    }
+    Err(Error::new(Code::Busy, format!("another process makes the worktree of run '{run_id}'; call again")))
 }
 
 /// The contract the protected tests are recorded for: the first that runs a command. `None` protects nothing.
