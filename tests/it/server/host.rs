@@ -189,15 +189,17 @@ impl Host {
     }
 
     /// Sends a request and gives its id.
-    pub(super) fn send(&mut self, method: &str, params: Value) -> u64 {
+    pub(super) fn send(&mut self, method: &str, params: impl Into<Value>) -> u64 {
         self.next += 1;
+        let params: Value = params.into();
         let message = json!({ "jsonrpc": "2.0", "id": self.next, "method": method, "params": params });
         self.line(message.to_string().as_bytes());
         self.next
     }
 
     /// Sends a call and gives its id.
-    pub(super) fn send_call(&mut self, tool: &str, arguments: Value) -> u64 {
+    pub(super) fn send_call(&mut self, tool: &str, arguments: impl Into<Value>) -> u64 {
+        let arguments: Value = arguments.into();
         self.send("tools/call", json!({ "name": tool, "arguments": arguments }))
     }
 
@@ -259,7 +261,8 @@ impl Host {
 
     /// Starts a spec in the world's project.
     #[track_caller]
-    pub(super) fn start(&mut self, world: &World, id: &str, spec: Value) {
+    pub(super) fn start(&mut self, world: &World, id: &str, spec: impl Into<Value>) {
+        let spec: Value = spec.into();
         let started = self.call("workflow_start", json!({ "spec": spec, "cwd": world.project(), "runId": id }));
         assert_eq!(started["runId"], id);
     }

@@ -32,11 +32,12 @@ fn spec(world: &World, name: &str) -> Value {
     let witness = world.root().join(format!("{name}.witness"));
     let mark = format!("echo $CLAWO_NODE_ID.$CLAWO_VISIT >> '{}'", witness.display());
     let step = |pause: &str| json!({ "run": ["sh", "-c", format!("{mark}; sleep {pause}")] });
-    let stray = json!({ "spawn": { "argv": ["sleep", MARK], "detach": true, "newSession": true } });
+    let stray = || json!({ "spawn": { "argv": ["sleep", MARK], "detach": true, "newSession": true } });
     let prepare = world.scenario("prepare", json!([{ "times": 0, "steps": [step("0.1"), { "say": "ready" }] }]));
     let wrong =
-        json!([step("0.1"), stray.clone(), { "write": { "path": "value", "content": "wrong\n" } }, { "say": "done" }]);
-    let right = json!([step("0.1"), stray, { "write": { "path": "value", "content": "right\n" } }, { "say": "done" }]);
+        json!([step("0.1"), stray(), { "write": { "path": "value", "content": "wrong\n" } }, { "say": "done" }]);
+    let right =
+        json!([step("0.1"), stray(), { "write": { "path": "value", "content": "right\n" } }, { "say": "done" }]);
     let fix = world
         .scenario("fix", json!([{ "match": "say-right", "times": 0, "steps": right }, { "times": 0, "steps": wrong }]));
     let look = format!("{mark}; sleep 0.1; grep -qx right value || {{ echo say-right; exit 1; }}");

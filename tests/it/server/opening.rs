@@ -81,7 +81,7 @@ fn malformed_requests_are_survived() {
         "{\"jsonrpc\":\"2.0\",\"id\":1.5,\"method\":\"ping\"}".to_owned(),
     ] {
         host.line(passed_over.as_bytes());
-        assert!(host.request("ping", json!({}))["result"].is_object(), "after {:.60}", passed_over);
+        assert!(host.request("ping", json!({}))["result"].is_object(), "after {passed_over:.60}");
     }
     for (method, params, code, word) in [
         ("tools/call", json!({ "name": "workflow_list", "arguments": [] }), -32602, "arguments"),
