@@ -32,6 +32,9 @@ const MODES: &[&str] = &["acceptEdits", "auto", "bypassPermissions", "default", 
 const DEFAULT_MODE: &str = "bypassPermissions";
 /// Version whose conversations were recorded. Others of the same major version are expected to talk alike.
 const MEASURED: &str = "2.1.197";
+/// How often it asks a provider again by itself, unless the user's own setting says otherwise. Its own default
+/// takes minutes to show a refused key, and we try again as well.
+const MAX_RETRIES: (&str, &str) = ("CLAUDE_CODE_MAX_RETRIES", "2");
 /// How long it may take to say its version.
 const VERSION_WAIT: Duration = Duration::from_secs(20);
 
@@ -99,6 +102,9 @@ impl Claude {
             ("DISABLE_ERROR_REPORTING", "1"),
             ("DISABLE_TELEMETRY", "1"),
         ];
+        if config.env.get(MAX_RETRIES.0).is_none_or(|v| v.trim().is_empty()) {
+            fixed.push(MAX_RETRIES);
+        }
         if rustix::process::geteuid().is_root() {
             // As root it refuses to bypass permissions unless told that the machine is there for it.
             fixed.push(("IS_SANDBOX", "1"));

@@ -249,7 +249,7 @@ impl ProcessSession {
         let outcome = match cut {
             Cut::Cancelled => self.abort(ErrorClass::Interrupted, "cancelled").await,
             Cut::Idle => {
-                let text = format!("nothing happened for {} s", self.limits.idle.as_secs_f32());
+                let text = format!("stalled: idle, nothing happened for {} s", self.limits.idle.as_secs_f32());
                 let text = self.with_tail(&text);
                 self.abort(ErrorClass::Timeout, &text).await
             }

@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, ffi::OsString};
 
 use super::{
-    Change, ChangeKind, ChangeSet, Error, Repo, Result, cli,
+    Change, ChangeKind, ChangeSet, Error, Patch, Repo, Result, cli,
     scan::Bytes,
     scratch::{Built, Objects, Scratch, Untracked},
     snapshot::LARGE,
@@ -60,36 +60,36 @@ impl Repo {
         if (found.has_rules() || sides.private_then != sides.private_now) && self.unhide(&mut sides).await? {
             found = self.list(&sides).await?;
         }
-        match &sides.then {
-            Some(then) => {
-                for path in then.submodules_changed(&sides.now)? {
-                    found.add(path, ChangeKind::Modified);
-                }
-                for (path, was, is) in then.large_changed(&sides.now)? {
-                    let kind = match (was, is) {
-                        (false, _) => ChangeKind::Created,
-                        (true, true) => ChangeKind::Modified,
-                        // Gone, or tracked by now, and then the comparison of the trees has it.
-                        (true, false) => ChangeKind::Deleted,
-                    };
-                    found.add(path, kind);
-                }
-            }
-            None => {
-                for path in self.dirty_submodules(&sides.built).await? {
-                    found.add(path, ChangeKind::Modified);
-                }
-                for path in &sides.built.large {
-                    found.add(path.clone(), ChangeKind::Created);
-                }
-            }
+        for (path, kind) in self.beyond(&sides).await? {
+            found.add(path, kind);
         }
         Ok(found.finish())
     }
 
+    /// What changed and no tree can hold: large untracked files and work inside submodules.
+    async fn beyond(&self, sides: &Sides) -> Result<Vec<(Bytes, ChangeKind)>> {
+        let Some(then) = &sides.then else {
+            let work = self.dirty_submodules(&sides.built).await?.into_iter().map(|path| (path, ChangeKind::Modified));
+            let large = sides.built.large.iter().map(|path| (path.clone(), ChangeKind::Created));
+            return Ok(work.chain(large).collect());
+        };
+        let mut found: Vec<(Bytes, ChangeKind)> =
+            then.submodules_changed(&sides.now)?.into_iter().map(|path| (path, ChangeKind::Modified)).collect();
+        for (path, was, is) in then.large_changed(&sides.now)? {
+            let kind = match (was, is) {
+                (false, _) => ChangeKind::Created,
+                (true, true) => ChangeKind::Modified,
+                // Gone, or tracked by now, and then the comparison of the trees has it.
+                (true, false) => ChangeKind::Deleted,
+            };
+            found.push((path, kind));
+        }
+        Ok(found)
+    }
+
     /// The same difference as a patch git can apply to the baseline, created and binary files included.
-    /// Untracked files over 50 MiB and uncommitted work inside submodules are not in it.
-    pub async fn patch(&self, base: &Baseline) -> Result<Vec<u8>> {
+    /// Untracked files over 50 MiB and uncommitted work inside submodules are not in it, and are named.
+    pub async fn patch(&self, base: &Baseline) -> Result<Patch> {
         let mut sides = self.sides(base).await?;
         let call = self.compare(&sides).max_stdout(MAX_LIST).args(["--name-only", "-z"]);
         let rules = call.args([&sides.from, &sides.built.tree, "--", ":(top,glob)**/.gitignore"]).run().await?;
@@ -98,7 +98,12 @@ impl Repo {
         }
         let call = self.compare(&sides).max_stdout(MAX_PATCH).args(["--patch", "--binary", "--unified=3"]);
         let call = call.args(["--submodule=short", "--src-prefix=a/", "--dst-prefix=b/"]);
-        call.args([&sides.from, &sides.built.tree]).run().await
+        let bytes = call.args([&sides.from, &sides.built.tree]).run().await?;
+        let beyond = self.beyond(&sides).await?;
+        let shown = if beyond.is_empty() { Found::default() } else { self.list(&sides).await? };
+        let missing = beyond.iter().filter(|(path, _)| !shown.changes.contains_key(path));
+        let left_out = missing.map(|(path, _)| String::from_utf8_lossy(path).into_owned()).collect();
+        Ok(Patch { bytes, left_out })
     }
 
     async fn sides(&self, base: &Baseline) -> Result<Sides> {

@@ -8,6 +8,7 @@ mod changes;
 mod cli;
 mod digest;
 mod hidden;
+mod history;
 mod open;
 mod read;
 mod restore;
@@ -99,6 +100,15 @@ pub struct Change {
     pub old_path: Option<String>,
     /// How.
     pub kind: ChangeKind,
+}
+
+/// What changed, as git can apply it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Patch {
+    /// The patch; empty when nothing it can hold changed.
+    pub bytes: Vec<u8>,
+    /// Paths that changed and are not in it.
+    pub left_out: Vec<String>,
 }
 
 /// What differs between a baseline and the working tree.

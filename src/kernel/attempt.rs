@@ -197,13 +197,14 @@ impl Actor {
                     Some(waiting) => self.waits.insert(who, waiting),
                     None => self.waits.remove(&who),
                 };
-                let waiting = self.waits.values().next().cloned();
+                // The run goes on when the longest wait is over; one without a known end says less.
+                let waiting = self.waits.values().max_by_key(|wait| wait.until).cloned();
                 if waiting == self.writer.record.waiting_for {
                     return Ok(());
                 }
                 self.commit(vec![Event::Wait { waiting }]).await
             }
-            Report::Cost(spend) => self.commit(vec![Event::Cost { node: id, spend: exact(spend) }]).await,
+            Report::Cost(spend) => self.commit(vec![Event::Cost { node: id, spend: exact(&spend) }]).await,
             Report::Child { run, recorded } => {
                 self.commit(vec![Event::Child { node: id, child_run_id: run }]).await?;
                 let _ = recorded.send(());
@@ -235,7 +236,7 @@ impl Actor {
         let stop = stop.filter(|(why, _)| *why != Stop::Shutdown || !matches!(result.status, Status::Succeeded));
         let mut events = Vec::new();
         if let Some(spend) = &result.spend {
-            events.push(Event::Cost { node: node.id.clone(), spend: exact(spend.clone()) });
+            events.push(Event::Cost { node: node.id.clone(), spend: exact(spend) });
         }
         if result.touched {
             // Whoever lost the run leaves its refs alone.
@@ -351,8 +352,8 @@ fn artifact_dir(entry: &NodeRecord) -> String {
 }
 
 /// What was used, with money as the log can hold it exactly.
-fn exact(spend: Spend) -> Spend {
-    Spend { cost_usd: super::state::usd(spend.cost_usd), ..spend }
+fn exact(spend: &Spend) -> Spend {
+    Spend { cost_usd: super::state::usd(spend.cost_usd), ..spend.clone() }
 }
 
 /// The event that ends a visit.

@@ -7,6 +7,7 @@ const REPAIR: &str = include_str!("../../prompts/repair.md");
 const REPEAT: &str = include_str!("../../prompts/repeat.md");
 const INPUTS: &str = include_str!("../../prompts/inputs.md");
 const FIXER: &str = include_str!("../../prompts/fixer.md");
+const GO_ON: &str = include_str!("../../prompts/go_on.md");
 const SYNTHESIS: &str = include_str!("../../prompts/synthesis.md");
 
 /// Most of one input shown to an agent, in bytes: enough for a report, small beside a context window.
@@ -64,6 +65,11 @@ pub fn compose(task: &str, parts: &Parts<'_>, marker: &str) -> String {
         }
     }
     text
+}
+
+/// What an agent whose conversation a quota stopped is told, with the corrections it has not seen yet.
+pub fn go_on(steers: &[Steer]) -> String {
+    compose(GO_ON, &Parts { steers, ..Parts::default() }, "")
 }
 
 /// The task of one member of a fan-out: its own prompt, or its persona before the shared one.

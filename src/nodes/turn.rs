@@ -6,11 +6,12 @@ use std::{
     time::Duration,
 };
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{NodeCtx, Report};
+use super::{NodeCtx, Report, prompt};
 use crate::{
-    engines::{ErrorClass, PooledSession, SessionSpec, Sink, TurnEvent, TurnOutcome},
+    engines::{ErrorClass, PoolError, PooledSession, SessionSpec, Sink, TurnEvent, TurnOutcome},
     model::{
         Time,
         run::{Spend, Waiting},
@@ -82,6 +83,7 @@ pub async fn take(ctx: &NodeCtx, turn: Turn) -> Done {
     let kept = ctx.attempt.parts.get(&key).map(|(data, _)| data.clone()).unwrap_or_default();
     let mut waits = kept.get("waits").and_then(Value::as_u64).unwrap_or(0);
     let mut until = kept.get("until").and_then(|v| serde_json::from_value::<Time>(v.clone()).ok());
+    let mut stopped = kept.get("stopped").and_then(|v| serde_json::from_value::<Stopped>(v.clone()).ok());
     let mut unkillable = Vec::new();
     loop {
         if let Some(until) = until.take()
@@ -89,23 +91,54 @@ pub async fn take(ctx: &NodeCtx, turn: Turn) -> Done {
         {
             return Done { ended: Ended::Stopped, unkillable };
         }
-        let mut done = once(ctx, &turn).await;
+        let mut done = once(ctx, &turn, stopped.as_ref()).await;
         unkillable.append(&mut done.unkillable);
         let quota = match &done.ended {
-            Ended::Answered(outcome) => outcome.error.as_ref().filter(|e| e.class == ErrorClass::Quota).cloned(),
+            Ended::Answered(outcome) => {
+                let quota = outcome.error.as_ref().filter(|e| e.class == ErrorClass::Quota);
+                quota.map(|e| (e.retry_at, outcome.native_id.clone()))
+            }
             Ended::Failed(_) | Ended::Exhausted(_) | Ended::Stopped => None,
         };
         match quota {
-            Some(error) if waits < QUOTA_WAITS_MAX => {
-                let due = quota_due(ctx.now(), waits, error.retry_at);
+            Some((retry_at, native_id)) if waits < QUOTA_WAITS_MAX => {
+                let due = quota_due(ctx.now(), waits, retry_at);
                 waits += 1;
                 until = Some(due);
-                let data = json!({ "waits": waits, "until": due });
+                stopped = native_id.filter(|_| resumes(ctx, &turn.choice)).map(|id| Stopped::now(ctx, id));
+                let data = json!({ "waits": waits, "until": due, "stopped": stopped });
                 ctx.report.send(Report::Part { key: key.clone(), data, text: None }).await;
             }
             _ => return Done { ended: done.ended, unkillable },
         }
     }
+}
+
+/// A conversation that a quota stopped and that can be gone on with.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Stopped {
+    /// The engine's id of it.
+    native_id: String,
+    /// Corrections it was told.
+    steers: Vec<String>,
+}
+
+impl Stopped {
+    fn now(ctx: &NodeCtx, native_id: String) -> Self {
+        Self { native_id, steers: ctx.attempt.steers.iter().map(|s| s.id.clone()).collect() }
+    }
+
+    /// What is said to go on with it.
+    fn message(&self, ctx: &NodeCtx) -> String {
+        let new: Vec<_> = ctx.attempt.steers.iter().filter(|s| !self.steers.contains(&s.id)).cloned().collect();
+        prompt::go_on(&new)
+    }
+}
+
+/// Whether the engine that answers can go on with an earlier conversation.
+fn resumes(ctx: &NodeCtx, choice: &EngineChoice) -> bool {
+    ctx.services.pool.registry().resolve(choice).is_ok_and(|engine| engine.capabilities().resume)
 }
 
 /// When a turn is tried again: the stated time and a little more, or 1, 2, 4 ... 15 minutes.
@@ -137,31 +170,46 @@ async fn wait_until(ctx: &NodeCtx, until: Time, who: &str) -> bool {
 }
 
 /// One try of the turn.
-async fn once(ctx: &NodeCtx, turn: &Turn) -> Done {
+async fn once(ctx: &NodeCtx, turn: &Turn, stopped: Option<&Stopped>) -> Done {
     let clean = |ended| Done { ended, unkillable: Vec::new() };
     if let Err(reason) = ctx.budget.begin() {
         return clean(Ended::Exhausted(reason));
     }
-    let spec = SessionSpec {
+    let spec = |resume: Option<&String>| SessionSpec {
         name: turn.session.clone(),
         choice: turn.choice.clone(),
         cwd: turn.cwd.clone(),
         append_system_prompt: turn.append_system_prompt.clone(),
         max_turns: turn.max_turns,
         max_budget_usd: turn.max_budget_usd,
-        resume: turn.resume.clone(),
+        resume: resume.cloned(),
         run_env: ctx.attempt.run_env.clone(),
     };
-    let mut session = match open(ctx, spec).await {
+    let mut message = turn.message.clone();
+    let mut opened = match stopped {
+        Some(stopped) => {
+            message = stopped.message(ctx);
+            open(ctx, spec(Some(&stopped.native_id))).await
+        }
+        None => open(ctx, spec(turn.resume.as_ref())).await,
+    };
+    if stopped.is_some() && opened.as_ref().is_err_and(|e| e.class() == ErrorClass::Other) {
+        // The engine no longer has the conversation, so the work starts over.
+        ctx.report.log("warn", "the conversation that the quota stopped is gone; the turn starts over".to_owned());
+        message.clone_from(&turn.message);
+        opened = open(ctx, spec(turn.resume.as_ref())).await;
+    }
+    let mut session = match opened {
         Ok(session) => session,
-        Err(failure) => {
+        Err(e) => {
             ctx.budget.settle(&Spend::default());
+            let failure = format!("session '{}' did not start: {e}", turn.session);
             return clean(if ctx.cancel.is_cancelled() { Ended::Stopped } else { Ended::Failed(failure) });
         }
     };
     let cancel = ctx.cancel.child_token();
     let (outcome, timed_out) = {
-        let mut call = std::pin::pin!(session.turn(&turn.message, sink(ctx, turn.who.clone()), cancel.clone()));
+        let mut call = std::pin::pin!(session.turn(&message, sink(ctx, turn.who.clone()), cancel.clone()));
         tokio::select! {
             outcome = &mut call => (outcome, false),
             () = tokio::time::sleep(turn.limit) => {
@@ -188,7 +236,7 @@ async fn once(ctx: &NodeCtx, turn: &Turn) -> Done {
 }
 
 /// Opens a session, reporting the wait for a slot.
-async fn open(ctx: &NodeCtx, spec: SessionSpec) -> Result<PooledSession, String> {
+async fn open(ctx: &NodeCtx, spec: SessionSpec) -> Result<PooledSession, PoolError> {
     let name = spec.name.clone();
     let waited = AtomicBool::new(false);
     let on_wait = |_| {
@@ -202,7 +250,7 @@ async fn open(ctx: &NodeCtx, spec: SessionSpec) -> Result<PooledSession, String>
     if waited.load(Ordering::Relaxed) {
         ctx.report.send(Report::Wait { who: name.clone(), waiting: None }).await;
     }
-    opened.map_err(|e| format!("session '{name}' did not start: {e}"))
+    opened
 }
 
 /// Turns what happens during a turn into progress lines.

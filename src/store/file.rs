@@ -3,7 +3,8 @@
 use std::{path::PathBuf, sync::Arc};
 
 use super::{
-    Claim, Error, InboxItem, Line, Listed, Loaded, NewRun, Result, Store, artifacts, create, home, inbox, label,
+    Claim, Error, InboxItem, Line, Listed, Loaded, MakeFiles, NewRun, Result, Store, artifacts, create, home, inbox,
+    label,
     layout::Layout,
     list, load, recover,
     shared::{Parts, Shared},
@@ -124,7 +125,7 @@ impl Store for FileStore {
         artifacts::list(&self.shared, run, dir)
     }
 
-    fn put_labelled(&self, label: &RunId, files: &mut dyn FnMut(&str) -> Vec<(String, Vec<u8>)>) -> Result<String> {
+    fn put_labelled(&self, label: &RunId, files: MakeFiles<'_>) -> Result<String> {
         label::put(&self.shared, label, files)
     }
 

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 
 use serde_json::json;
 
-use super::{Error, Result, artifacts, layout, shared::Shared};
+use super::{Error, MakeFiles, Result, artifacts, layout, shared::Shared};
 use crate::{
     model::RunId,
     sys::{FsError, fs::remove_tree},
@@ -14,11 +14,7 @@ use crate::{
 const BUNDLES_MAX: u32 = 9999;
 
 /// Stores a bundle under the label's next free id and returns the id.
-pub(super) fn put(
-    shared: &Shared,
-    label: &RunId,
-    files: &mut dyn FnMut(&str) -> Vec<(String, Vec<u8>)>,
-) -> Result<String> {
+pub(super) fn put(shared: &Shared, label: &RunId, files: MakeFiles<'_>) -> Result<String> {
     shared.writable()?;
     open(shared, label)?;
     let fs = shared.fs.as_ref();

@@ -219,12 +219,15 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Stores the evidence of a labelled verification that belongs to no run, under the label's next free
     /// id (`verify-01`, `verify-02`, ...). `files` gets the id and gives names and contents. Returns the id.
     /// [`Error::Exists`] when the label is a real run's id.
-    fn put_labelled(&self, label: &RunId, files: &mut dyn FnMut(&str) -> Vec<(String, Vec<u8>)>) -> Result<String>;
+    fn put_labelled(&self, label: &RunId, files: MakeFiles<'_>) -> Result<String>;
     /// Leaves a request for the owner of a run; the id names it.
     fn inbox_put(&self, run: &RunId, item: &InboxItem) -> Result<()>;
     /// Takes back a request that was not answered. False when it was taken already.
     fn inbox_withdraw(&self, run: &RunId, id: &str) -> Result<bool>;
 }
+
+/// Makes the files of a bundle, names and contents, from the id it will have.
+pub type MakeFiles<'a> = &'a mut dyn FnMut(&str) -> Vec<(String, Vec<u8>)>;
 
 /// The right to write one run. Dropping it lets go without a trace in the log.
 pub trait Claim: Send + fmt::Debug {

@@ -2,6 +2,8 @@
 //!
 //! Makes bytes; storing them is the caller's.
 
+use std::collections::BTreeSet;
+
 use super::{
     Error, Request, Verified, Verifier,
     checks::{Repository, blocking},
@@ -16,6 +18,8 @@ use crate::{
 
 /// Largest patch kept. Beyond it the digest and the list of files still say what was judged.
 const PATCH_MAX: usize = 64 << 20;
+/// Most paths named in one note.
+const NAMED_MAX: usize = 20;
 /// Most changed files listed.
 const CHANGED_MAX: usize = 1_000;
 
@@ -39,6 +43,7 @@ pub(super) async fn assemble(
         }
         match repo.changes(&request.baseline).await {
             Ok(set) => {
+                notes.extend(undone(repo, &request, &set).await);
                 let over = set.changes.len().saturating_sub(CHANGED_MAX);
                 if over > 0 {
                     notes.push(format!("{over} further changed files are not listed"));
@@ -91,6 +96,23 @@ pub(super) async fn assemble(
     Ok(Verified { bundle, files, unkillable })
 }
 
+/// A note on what commits of the run touched and the tree no longer shows (VT-8), when there is any.
+async fn undone(repo: &Repo, request: &Request, set: &ChangeSet) -> Option<String> {
+    let touched = match repo.touched(&request.baseline).await {
+        Ok(touched) => touched,
+        Err(error) => return Some(format!("what the commits of the run touched is not known: {error}")),
+    };
+    let shown: BTreeSet<&str> =
+        set.changes.iter().flat_map(|c| [Some(c.path.as_str()), c.old_path.as_deref()]).flatten().collect();
+    let undone: Vec<&str> = touched.iter().map(String::as_str).filter(|path| !shown.contains(path)).collect();
+    let named: Vec<&str> = undone.iter().copied().take(NAMED_MAX).collect();
+    let more = undone.len().saturating_sub(named.len());
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!named.is_empty()).then(|| {
+        format!("commits made since the baseline changed files that are now as before: {}{rest}", named.join(", "))
+    })
+}
+
 fn listed(set: &ChangeSet, redactor: &Redactor) -> Vec<String> {
     set.changes.iter().take(CHANGED_MAX).map(|change| redactor.text(&change.path)).collect()
 }
@@ -109,6 +131,13 @@ async fn patch(
             return Ok(None);
         }
     };
+    if !patch.left_out.is_empty() {
+        let named: Vec<&str> = patch.left_out.iter().map(String::as_str).take(NAMED_MAX).collect();
+        let count = patch.left_out.len();
+        let what = "untracked files over 50 MiB and work inside submodules are not in the patch";
+        notes.push(format!("{what}; {count} left out: {}", named.join(", ")));
+    }
+    let patch = patch.bytes;
     if patch.len() > PATCH_MAX {
         notes.push(format!("the patch of {} bytes is not kept; the most is {PATCH_MAX}", patch.len()));
         return Ok(None);

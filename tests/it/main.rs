@@ -1,11 +1,13 @@
 //! The integration tests, one binary.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+#![expect(clippy::print_stdout, reason = "a test that cannot run says why")]
 #![expect(unreachable_pub, reason = "one binary, its modules share helpers")]
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests stand outside the product's layers")]
 
 #[path = "../support/mod.rs"]
 mod support;
 
+mod claims;
 mod cli;
 mod engines;
 mod git;
@@ -19,6 +21,7 @@ mod protected;
 mod quota;
 mod real_claude;
 mod secrets;
+mod server;
 mod store;
 mod store_files;
 mod tidy;

@@ -141,6 +141,9 @@ fn initialize(version: &str) -> Vec<u8> {
     .into_bytes()
 }
 
+/// A request, with its method, target, headers and body, and the status and code it must get.
+type Case<'a> = (&'a str, &'a str, Vec<(&'a str, &'a str)>, &'a [u8], u16, &'a str);
+
 /// Surface scenario 9 and case SV-1: everything a website or another program could try is refused with its code.
 #[tokio::test]
 async fn strangers_are_refused_each_with_its_code() {
@@ -151,7 +154,7 @@ async fn strangers_are_refused_each_with_its_code() {
     let big = vec![b' '; 6_000_000];
     let deep = format!("{}{}", "{\"a\":".repeat(70), "1".to_owned() + &"}".repeat(70));
     let other = format!("http://127.0.0.1:{}", running.port.wrapping_add(1));
-    let cases: Vec<(&str, &str, Vec<(&str, &str)>, &[u8], u16, &str)> = vec![
+    let cases: Vec<Case<'_>> = vec![
         ("POST", "/mcp", vec![("Host", "evil.example")], &body, 403, "forbidden_host"),
         ("GET", "/health", vec![("Host", "evil.example")], b"", 403, "forbidden_host"),
         ("POST", "/mcp", vec![("Host", "127.0.0.1")], &body, 403, "forbidden_host"),

@@ -151,7 +151,6 @@ async fn exits_output_input_and_environment() {
 }
 
 #[tokio::test]
-#[expect(clippy::panic, reason = "the last arm of a test")]
 async fn what_cannot_start_says_why() {
     let marker = Marker::new();
     let supervisor = Supervisor::start(&options()).await.unwrap();

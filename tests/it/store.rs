@@ -327,12 +327,15 @@ fn a_second_owner_supersedes_the_first() {
     assert_eq!(fold(&one, "a").unwrap(), upto(1));
 }
 
+/// A claim of a store by one of several threads.
+type Act<'a> = &'a (dyn Fn(&FileStore) -> Result<Box<dyn Claim>, Error> + Sync);
+
 /// OF-2, OF-6: of all who create one id, or claim one run, at once, exactly one does.
 #[test]
 fn one_of_many_wins() {
     let home = Home::new();
     let stores: Vec<FileStore> = (0..4).map(|_| home.open()).collect();
-    let race = |act: &(dyn Fn(&FileStore) -> Result<Box<dyn Claim>, Error> + Sync)| {
+    let race = |act: Act<'_>| {
         let start = std::sync::Barrier::new(stores.len());
         std::thread::scope(|scope| {
             let all: Vec<_> = stores.iter().map(|s| scope.spawn(|| (start.wait(), act(s)).1)).collect();

@@ -72,7 +72,7 @@ fn labelled_evidence_is_numbered_and_never_mixed_up_with_runs() {
             .collect();
         all.into_iter().map(|t| t.join().unwrap()).collect()
     });
-    let mut sorted = names.clone();
+    let mut sorted = names;
     sorted.sort();
     assert_eq!(sorted, ["verify-01", "verify-02", "verify-03", "verify-04", "verify-05", "verify-06"]);
     assert_eq!(store.list_artifacts(&id("nightly"), "evidence").unwrap(), sorted);

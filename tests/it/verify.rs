@@ -16,7 +16,9 @@ use std::{
 };
 
 mod commands;
+mod hiding;
 mod looks;
+mod patches;
 mod rounds;
 
 use claw_orchestrator::{

@@ -12,7 +12,7 @@ use std::{
 use claw_orchestrator::{
     kernel::{Kernel, ListQuery, Role, RunView, StatusQuery},
     model::{NodeState, RunId, RunState, Time, run::ArtifactRef},
-    store::{Claim, Error, InboxItem, Line, Listed, Loaded, NewRun, Result, SharedStore, Store},
+    store::{Claim, Error, InboxItem, Line, Listed, Loaded, MakeFiles, NewRun, Result, SharedStore, Store},
 };
 use serde_json::{Value, json};
 
@@ -94,7 +94,7 @@ impl Store for CrashStore {
     fn list_artifacts(&self, run: &RunId, dir: &str) -> Result<Vec<String>> {
         self.inner.list_artifacts(run, dir)
     }
-    fn put_labelled(&self, label: &RunId, files: &mut dyn FnMut(&str) -> Vec<(String, Vec<u8>)>) -> Result<String> {
+    fn put_labelled(&self, label: &RunId, files: MakeFiles<'_>) -> Result<String> {
         self.inner.put_labelled(label, files)
     }
     fn inbox_put(&self, run: &RunId, item: &InboxItem) -> Result<()> {

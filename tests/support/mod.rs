@@ -106,7 +106,8 @@ impl World {
     pub fn scenario(&self, name: &str, turns: Value) -> String {
         let path = self.root.path().join(format!("{name}.json"));
         let record = self.root.path().join(format!("{name}.prompts.jsonl"));
-        let scenario = json!({ "turns": turns, "record": record });
+        let mut scenario = json!({ "record": record });
+        scenario["turns"] = turns;
         std::fs::write(&path, serde_json::to_vec_pretty(&scenario).unwrap()).unwrap();
         path.to_string_lossy().into_owned()
     }
@@ -232,7 +233,8 @@ pub fn agent(id: &str, prompt: &str, model: &str) -> Value {
 
 /// `node` with further fields.
 pub fn with(mut node: Value, more: Value) -> Value {
-    node.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let Value::Object(more) = more else { panic!("not fields: {more}") };
+    node.as_object_mut().unwrap().extend(more);
     node
 }
 

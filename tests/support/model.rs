@@ -54,14 +54,11 @@ impl Model {
 fn asked(body: &Value) -> String {
     let mut text = String::new();
     for message in body["messages"].as_array().into_iter().flatten().filter(|m| m["role"] == "user") {
-        match &message["content"] {
-            Value::String(plain) => text.push_str(plain),
-            blocks => {
-                for block in blocks.as_array().into_iter().flatten() {
-                    text.push_str(block["text"].as_str().unwrap_or_default());
-                    text.push('\n');
-                }
-            }
+        let content = &message["content"];
+        text.push_str(content.as_str().unwrap_or_default());
+        for block in content.as_array().into_iter().flatten() {
+            text.push_str(block["text"].as_str().unwrap_or_default());
+            text.push('\n');
         }
     }
     text

@@ -136,7 +136,11 @@ pub(super) fn put(fs: &dyn Fs, path: &Path, content: &str, place: Place) -> fs::
     }
     let mut file = match fs.open_write(path) {
         Ok(file) => file,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => fs.create_new(path)?,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => match fs.create_new(path) {
+            // Another agent of the same scenario made it meanwhile.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => fs.open_write(path)?,
+            made => made?,
+        },
         Err(e) => return Err(e),
     };
     let at = match place {

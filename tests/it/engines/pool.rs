@@ -39,7 +39,8 @@ async fn the_cap_holds_over_processes() {
             most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             assert!(told.load(Ordering::SeqCst) <= 1);
             waited.fetch_add(told.load(Ordering::SeqCst), Ordering::SeqCst);
-            assert!(say(&mut session, "go").await.ok);
+            let outcome = say(&mut session, "go").await;
+            assert!(outcome.ok, "{outcome:?}");
             now.fetch_sub(1, Ordering::SeqCst);
             session.close().await;
         });
@@ -150,8 +151,16 @@ async fn claude_gets_its_settings_and_no_markers() {
     assert_eq!(session.engine(), "claude");
     assert_eq!(say(&mut session, "my key is key-of-the-user").await.text, "my key is [redacted]");
     session.close().await;
-    let seen = std::fs::read_to_string(seen).unwrap();
+    let told = std::fs::read_to_string(&seen).unwrap();
+    // The user's own number of retries wins.
+    bench.config.env.insert("CLAUDE_CODE_MAX_RETRIES".into(), "7".into());
+    let mut spec = bench.spec("sonnet");
+    spec.choice.engine = None;
+    open(&bench.pool(1), spec).await.close().await;
+    assert!(std::fs::read_to_string(seen).unwrap().contains("CLAUDE_CODE_MAX_RETRIES=7"));
+    let seen = told;
     for wanted in [
+        "CLAUDE_CODE_MAX_RETRIES=2",
         "ANTHROPIC_API_KEY=key-of-the-user",
         "CLAUDE_CODE_OAUTH_TOKEN=",
         "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS=1",

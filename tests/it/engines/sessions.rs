@@ -205,7 +205,7 @@ fn resident() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
-/// SS-2, SS-3, engines acceptance 8: silence is a stall, except while a tool call is open.
+/// SS-1, SS-2 (a), SS-3, engines acceptance 5 and 8: silence is a stall, except while a tool call is open.
 #[tokio::test]
 async fn silence_is_a_stall_unless_a_tool_works() {
     let mut bench = Bench::new();
@@ -216,7 +216,7 @@ async fn silence_is_a_stall_unless_a_tool_works() {
         let begun = Instant::now();
         let outcome = bench.once(steps).await;
         assert_eq!(class(&outcome), Some(ErrorClass::Timeout));
-        assert!(message(&outcome).contains("nothing happened for 2 s"), "{}", message(&outcome));
+        assert!(message(&outcome).contains("stalled: idle, nothing happened for 2 s"), "{}", message(&outcome));
         assert!(begun.elapsed() < Duration::from_secs(10));
     }
 }

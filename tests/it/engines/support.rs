@@ -65,7 +65,9 @@ impl Bench {
 
     /// A scenario of one turn that is played for every prompt.
     pub(crate) fn always(&self, name: &str, steps: Value) -> String {
-        self.scenario(name, serde_json::json!({ "turns": [{ "times": 0, "steps": steps }] }))
+        let mut turn = serde_json::json!({ "times": 0 });
+        turn["steps"] = steps;
+        self.scenario(name, serde_json::json!({ "turns": [turn] }))
     }
 
     /// Prompts recorded by a scenario.

@@ -17,7 +17,7 @@ async fn changes(world: &World, base: &Baseline) -> Vec<String> {
 /// Applies the patch to a checkout of `base` and compares with the working tree as a snapshot sees it.
 async fn patch_yields_the_tree(world: &World, base: &Baseline) {
     let repo = world.repo().await;
-    let patch = repo.patch(base).await.unwrap();
+    let patch = repo.patch(base).await.unwrap().bytes;
     let from = base.snapshot.as_ref().or(base.base_sha.as_ref()).unwrap();
     let other = world.file("../applied");
     world.run(["worktree", "add", "-q", "--detach", other.to_str().unwrap(), from]);
@@ -88,7 +88,7 @@ async fn what_differed_at_the_start_is_not_charged() {
     std::fs::remove_file(world.file("src/b.txt")).unwrap();
     let base = world.baseline().await;
     assert_eq!(world.repo().await.changes(&base).await.unwrap(), ChangeSet::default());
-    assert_eq!(world.repo().await.patch(&base).await.unwrap(), b"");
+    assert_eq!(world.repo().await.patch(&base).await.unwrap().bytes, b"");
     // Committing, staging or touching what was there changes no content.
     world.commit("the user's own");
     assert_eq!(changes(&world, &base).await, [""; 0]);
@@ -130,7 +130,7 @@ async fn without_a_baseline_only_untracked_files_are_seen() {
     let base = Baseline { in_git: true, ..Baseline::default() };
     let set = world.repo().await.changes(&base).await.unwrap();
     assert_eq!((short(&set), set.lines), (vec!["A new".to_owned()], 2));
-    let patch = String::from_utf8(world.repo().await.patch(&base).await.unwrap()).unwrap();
+    let patch = String::from_utf8(world.repo().await.patch(&base).await.unwrap().bytes).unwrap();
     assert!(patch.contains("new file mode 100644") && patch.contains("b/new") && !patch.contains("a.txt"));
 }
 

@@ -66,7 +66,7 @@ async fn new_ignore_rules_and_nested_repositories() {
     assert_eq!(changed(&world, &base).await, ["A secret/é.txt", "M src/.gitignore", "A src/more"]);
     let without = Baseline { snapshot: None, ..base.clone() };
     assert_eq!(changed(&world, &without).await, ["M src/.gitignore", "A src/more"]);
-    let patch = String::from_utf8(world.repo().await.patch(&base).await.unwrap()).unwrap();
+    let patch = String::from_utf8(world.repo().await.patch(&base).await.unwrap().bytes).unwrap();
     assert!(patch.contains("b/src/more") && !patch.contains("target"), "{patch}");
 
     run(&world.path, ["init", "-q", "nested"]);

@@ -177,7 +177,7 @@ async fn a_change_within_the_second_of_the_index_is_seen() {
         world.run(["add", "a.txt"]);
         world.write("a.txt", format!("{}\n", n + 1));
         let base = Baseline { base_sha: Some("HEAD".into()), in_git: true, ..Baseline::default() };
-        let patch = String::from_utf8(repo.patch(&base).await.unwrap()).unwrap();
+        let patch = String::from_utf8(repo.patch(&base).await.unwrap().bytes).unwrap();
         assert!(patch.contains(&format!("\n+{}\n", n + 1)), "{patch}");
     }
 }

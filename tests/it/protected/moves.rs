@@ -123,10 +123,10 @@ pub(super) const CHEATS: &[Row] = &[
         put(t, "src/package.json", r#"{"jest":{"testMatch":[]}}"#);
     }),
     cheat(&JS, "key of a runner", "package.json (modified: jest)", "", |t| {
-        swap(t, "package.json", "*.test.js", "*.no.js")
+        swap(t, "package.json", "*.test.js", "*.no.js");
     }),
     cheat(&JS, "new key of a runner", "package.json", MODIFIED, |t| {
-        swap(t, "package.json", "\"jest\"", "\"vitest\":{},\"jest\"")
+        swap(t, "package.json", "\"jest\"", "\"vitest\":{},\"jest\"");
     }),
     cheat(&JS, "test script", "scripts.test", MODIFIED, |t| swap(t, "package.json", "run-s unit:*", "true")),
     cheat(&JS, "script behind a script", "scripts.deep", MODIFIED, |t| swap(t, "package.json", "jest --ci", "true")),
@@ -163,7 +163,7 @@ pub(super) const CHEATS: &[Row] = &[
         swap(t, "pyproject.toml", "[tool.ruff]", "[tool.coverage.run]\nomit=['*']\n[tool.ruff]");
     }),
     cheat(&PYTHON, "conftest at the root", "conftest.py", ADDED, |t| {
-        put(t, "conftest.py", "collect_ignore = ['tests']")
+        put(t, "conftest.py", "collect_ignore = ['tests']");
     }),
     cheat(&PYTHON, "conftest edited", "tests/conftest.py", MODIFIED, |t| put(t, "tests/conftest.py", "skip()")),
     cheat(&PYTHON, "pytest.ini at the root", "pytest.ini", ADDED, |t| put(t, "pytest.ini", "[pytest]\n")),
@@ -175,21 +175,21 @@ pub(super) const CHEATS: &[Row] = &[
     cheat(&RUST, "loosen inline", "src/lib.rs", MODIFIED, |t| swap(t, "src/lib.rs", "two(), 2,", "two(), two(),")),
     cheat(&RUST, "remove inline", "src/lib.rs", MODIFIED, |t| put(t, "src/lib.rs", "pub fn two() -> i32 { 2 }\n")),
     cheat(&RUST, "comment out inline", "src/lib.rs", MODIFIED, |t| {
-        swap(t, "src/lib.rs", "    #[test]", "    // #[test]")
+        swap(t, "src/lib.rs", "    #[test]", "    // #[test]");
     }),
     cheat(&RUST, "text in a string", "src/lib.rs", MODIFIED, |t| swap(t, "src/lib.rs", "two // not", "two // no")),
     cheat(&RUST, "switch off the file", "src/lib.rs", MODIFIED, |t| {
-        swap(t, "src/lib.rs", "mod m;", "#![cfg(no)] mod m;")
+        swap(t, "src/lib.rs", "mod m;", "#![cfg(no)] mod m;");
     }),
     cheat(&RUST, "delete a source with tests", "src/lib.rs", DELETED, |t| {
-        fs::remove_file(t.join("src/lib.rs")).unwrap()
+        fs::remove_file(t.join("src/lib.rs")).unwrap();
     }),
     cheat(&RUST, "test module elsewhere", "src/m/checks.rs", MODIFIED, |t| {
-        swap(t, "src/m/checks.rs", "super::m();", "")
+        swap(t, "src/m/checks.rs", "super::m();", "");
     }),
     cheat(&RUST, "its declaration", "src/m.rs", MODIFIED, |t| swap(t, "src/m.rs", "mod checks;", "")),
     cheat(&RUST, "ignore in tests/", "tests/it.rs", MODIFIED, |t| {
-        swap(t, "tests/it.rs", "#[test]", "#[test] #[ignore]")
+        swap(t, "tests/it.rs", "#[test]", "#[test] #[ignore]");
     }),
     cheat(&RUST, "lib without tests", "Cargo.toml (modified: lib.test)", "", |t| {
         swap(t, "Cargo.toml", "[dependencies]", "[lib]\ntest = false\n[dependencies]");
@@ -203,7 +203,7 @@ pub(super) const CHEATS: &[Row] = &[
     cheat(&GO, "end-to-end test", "e2e/login.go", MODIFIED, |t| put(t, "e2e/login.go", "package none\n")),
     cheat(&GO, "delete", "a_test.go", DELETED, |t| fs::remove_file(t.join("a_test.go")).unwrap()),
     cheat(&MAKE, "target becomes true", "Makefile (modified: target test", "", |t| {
-        swap(t, "Makefile", "$(RUN) all", "true")
+        swap(t, "Makefile", "$(RUN) all", "true");
     }),
     cheat(&MAKE, "prerequisite dropped", "Makefile", MODIFIED, |t| swap(t, "Makefile", "build suite", "build")),
     cheat(&MAKE, "prerequisite's recipe", "rules.mk", MODIFIED, |t| swap(t, "rules.mk", "./suite", "true")),
@@ -214,7 +214,7 @@ pub(super) const CHEATS: &[Row] = &[
     }),
     cheat(&MAKE, "makefile before the makefile", "GNUmakefile", ADDED, |t| put(t, "GNUmakefile", "test:\n\ttrue\n")),
     cheat(&MAKE, "makefile that governs no test", "sub/makefile", ADDED, |t| {
-        put(t, "sub/makefile", "first:\n\ttrue\n")
+        put(t, "sub/makefile", "first:\n\ttrue\n");
     }),
 ];
 
