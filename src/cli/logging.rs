@@ -5,8 +5,8 @@ use tracing_subscriber::{EnvFilter, fmt};
 use super::{Global, LogFormat};
 use crate::config::Config;
 
-/// Filter where nobody asked for one.
-const DEFAULT_FILTER: &str = "warn";
+/// Filter where nobody asked for one. The SDK warns of every answer that is an error; the caller has that already.
+const DEFAULT_FILTER: &str = "warn,rmcp=error";
 
 /// Starts logging; a second start changes nothing.
 pub(crate) fn start(global: &Global, config: &Config) {

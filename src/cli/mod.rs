@@ -4,6 +4,7 @@
 //! nothing about runs, and prints only through `out`. Exit statuses are those of `model::Code` and `failure`.
 
 mod checks;
+mod config;
 mod context;
 mod demo;
 mod doctor;
@@ -119,6 +120,9 @@ enum Command {
     Schemas(schemas::SchemasCommand),
     /// Print the manifest of the MCP server
     Manifest,
+    /// Show the settings in force
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
     /// Delete old runs
     Gc(gc::GcArgs),
 }
@@ -166,6 +170,7 @@ fn dispatch(context: &Context, command: Command) -> Outcome {
         Command::Engines => engines::run(context),
         Command::Schemas(command) => schemas::run(context, &command),
         Command::Manifest => schemas::manifest(context),
+        Command::Config(command) => config::run(context, &command),
         Command::Gc(args) => gc::run(context, &args),
     }
 }

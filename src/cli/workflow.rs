@@ -75,7 +75,7 @@ pub(crate) enum WorkflowCommand {
     Delete {
         /// The run
         id: String,
-        /// Really
+        /// Confirm; without it nothing is deleted
         #[arg(long)]
         yes: bool,
     },
@@ -374,9 +374,12 @@ fn delete(context: &Context, id: &str, yes: bool) -> Outcome {
         ));
     }
     context.with_app(Mode::Record, async |app| {
-        app.kernel.delete(id).await?;
-        context.out.document(&json!({ "runId": id, "deleted": true }));
+        let deleted = app.kernel.delete(id).await?;
+        context.out.document(&json!(deleted));
         context.out.line(format!("run {id} deleted"));
+        if let Some(branch) = &deleted.branch {
+            context.out.line(format!("its work stays on branch {branch}; git branch -D {branch} drops it"));
+        }
         Ok(0)
     })
 }

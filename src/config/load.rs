@@ -136,7 +136,7 @@ impl Config {
 }
 
 /// `CODEX_APP` of `CLAWO_CODEX_APP_BIN`, as the engine is called.
-fn engine_of(variable: &str) -> Option<String> {
+pub(super) fn engine_of(variable: &str) -> Option<String> {
     let middle = variable.strip_prefix("CLAWO_")?.strip_suffix("_BIN")?;
     let engine = middle != "CHROME" && !middle.is_empty() && !middle.starts_with("CUSTOM_ENGINE_");
     engine.then(|| middle.to_ascii_lowercase().replace('_', "-"))

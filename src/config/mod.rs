@@ -6,6 +6,7 @@ pub mod environment;
 pub mod file;
 mod load;
 pub mod paths;
+pub mod show;
 
 use std::{collections::BTreeMap, path::PathBuf};
 

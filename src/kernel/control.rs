@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::{Error, Inner, Result, live::Command, plan, query, recovery, start, verdict, workspace};
+use super::{Error, Inner, Result, live::Command, plan, query, recovery, start, verdict, view::Deleted, workspace};
 use crate::{
     model::{Code, Event, NodeState, RunId, RunRecord, RunState, run::Steer},
     nodes::prompt::cut,
@@ -19,6 +19,8 @@ const OWNER_LIMIT: Duration = Duration::from_secs(5);
 const CANCEL_LIMIT: Duration = Duration::from_secs(30);
 /// Longest correction, in bytes.
 const STEER_MAX: usize = 16 * 1024;
+/// How long a run that has ended may take to put its workspace away.
+const PUT_AWAY_LIMIT: Duration = Duration::from_secs(5);
 /// Tries at a run that changes hands at this very moment.
 const TRIES: u32 = 5;
 
@@ -258,10 +260,14 @@ pub(super) async fn approve(kernel: &Arc<Inner>, run: &RunId, approved: bool, co
 }
 
 /// Deletes a run nobody executes, its snapshots with it.
-pub(super) async fn delete(kernel: &Arc<Inner>, run: &RunId) -> Result<()> {
+pub(super) async fn delete(kernel: &Arc<Inner>, run: &RunId) -> Result<Deleted> {
     let record = query::load(kernel, run).await.ok().map(|found| found.record);
-    if kernel.live.get(run).is_some() {
-        return Err(Error::new(Code::RunLive, format!("run '{run}' is being executed; cancel it first")));
+    if let Some(live) = kernel.live.get(run) {
+        // The actor of a run that has just ended still puts its workspace away.
+        let ended = live.record.borrow().state.is_terminal();
+        if !ended || tokio::time::timeout(PUT_AWAY_LIMIT, let_go(kernel, run)).await.is_err() {
+            return Err(Error::new(Code::RunLive, format!("run '{run}' is being executed")));
+        }
     }
     let (store, id) = (kernel.store.clone(), run.clone());
     let deleted = tasks::blocking("delete", move || store.delete(&id)).await.map_err(|e| super::internal(&e))?;
@@ -278,5 +284,30 @@ pub(super) async fn delete(kernel: &Arc<Inner>, run: &RunId) -> Result<()> {
         // What is in it goes to the branch, which stays.
         workspace::close_left(kernel, record, path).await;
     }
-    Ok(())
+    let branch = match &record {
+        Some(record) => kept_branch(kernel, record).await,
+        None => None,
+    };
+    Ok(Deleted { run_id: run.clone(), deleted: true, branch })
+}
+
+/// Waits until this process executes a run no more.
+async fn let_go(kernel: &Inner, run: &RunId) {
+    loop {
+        let mut idle = std::pin::pin!(kernel.idle.notified());
+        idle.as_mut().enable();
+        if kernel.live.get(run).is_none() {
+            return;
+        }
+        idle.await;
+    }
+}
+
+/// The branch of a run's own worktree, unless somebody deleted it meanwhile.
+async fn kept_branch(kernel: &Inner, record: &RunRecord) -> Option<String> {
+    let branch = record.workspace_branch.clone()?;
+    let repo = kernel.services.git.open(std::path::Path::new(&record.cwd)).await.ok()??;
+    let own = format!("refs/heads/{branch}");
+    let found = repo.refs(own.rsplit_once('/').map_or("refs/heads", |(above, _)| above)).await.ok()?;
+    found.iter().any(|(name, _)| *name == own).then_some(branch)
 }

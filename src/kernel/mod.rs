@@ -38,7 +38,7 @@ use crate::{
     sys::tasks,
 };
 
-pub use view::{ListPage, RunView, Started, Validation};
+pub use view::{Deleted, ListPage, RunView, Started, Validation};
 
 /// A refusal or failure a caller meets: a stable code and a sentence saying what to do.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -230,7 +230,7 @@ fn store_error(error: &store::Error) -> Error {
     if let store::Error::Owned { pid, host, .. } = error {
         details = Some(serde_json::json!({ "pid": pid, "host": host }));
     }
-    Error { code, message: format!("{error}; {}", code.hint()), details }
+    Error { code, message: error.to_string(), details }
 }
 
 impl Kernel {
@@ -339,8 +339,8 @@ impl Kernel {
         evidence::output(&self.inner, &run_id(run)?, node, offset, limit).await
     }
 
-    /// Deletes a run nobody executes, its snapshots with it.
-    pub async fn delete(&self, run: &str) -> Result<()> {
+    /// Deletes a run nobody executes, its snapshots with it. A branch of its own stays and is named.
+    pub async fn delete(&self, run: &str) -> Result<Deleted> {
         control::delete(&self.inner, &run_id(run)?).await
     }
 

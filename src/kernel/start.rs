@@ -32,6 +32,8 @@ use crate::{
 const PROTECTED: &str = "nodes/protected.json";
 /// How long an idempotency key means the same run, in milliseconds.
 const KEY_LIFE_MS: i64 = 24 * 3600 * 1000;
+/// Longest idempotency key, in bytes: it is kept in the first line of the log.
+const KEY_MAX: usize = 256;
 /// Ref of the uncommitted state a run found.
 const START_LABEL: &str = "start";
 
@@ -63,7 +65,16 @@ pub(super) async fn start(kernel: &Arc<Inner>, request: StartRequest) -> Result<
         _ => Some(kernel.named.lock().await),
     };
     let chosen = match (&request.run_id, &request.idempotency_key) {
-        (Some(id), _) => RunId::parse(id).map_err(|e| Error::new(Code::InvalidArgument, e.to_string()))?,
+        (Some(id), key) => {
+            let id = RunId::parse(id).map_err(|e| Error::new(Code::InvalidArgument, e.to_string()))?;
+            if let Some(key) = key {
+                check_key(key)?;
+                if let Some(started) = repeated(kernel, &id, key).await? {
+                    return Ok(started);
+                }
+            }
+            id
+        }
         (None, Some(key)) => match keyed(kernel, key).await? {
             Keyed::Existing(started) => return Ok(*started),
             Keyed::Free(id) => id,
@@ -71,14 +82,38 @@ pub(super) async fn start(kernel: &Arc<Inner>, request: StartRequest) -> Result<
         (None, None) => fresh_id(kernel, &valid.spec.name)?,
     };
     let created = create(kernel, chosen.clone(), valid, &request, lineage).await;
-    match (created, &request.idempotency_key, &request.run_id) {
+    match (created, &request.idempotency_key) {
         // Another start with the same key won the race for the same id.
-        (Err(e), Some(key), None) if e.code == Code::RunExists => match keyed(kernel, key).await? {
-            Keyed::Existing(started) => Ok(*started),
-            Keyed::Free(_) => Err(e),
+        (Err(e), Some(key)) if e.code == Code::RunExists => match repeated(kernel, &chosen, key).await? {
+            Some(started) => Ok(started),
+            None => Err(e),
         },
-        (created, _, _) => created,
+        (created, _) => created,
     }
+}
+
+/// Bounds of a key: it is stored with the run.
+fn check_key(key: &str) -> Result<()> {
+    if key.is_empty() || key.len() > KEY_MAX {
+        return Err(Error::new(Code::InvalidArgument, format!("idempotencyKey: use 1 to {KEY_MAX} bytes")));
+    }
+    Ok(())
+}
+
+/// The run `id`, when the same key started it within a day.
+async fn repeated(kernel: &Arc<Inner>, id: &RunId, key: &str) -> Result<Option<Started>> {
+    let found = match super::query::load(kernel, id).await {
+        Ok(found) => found,
+        Err(e) if e.code == Code::RunNotFound => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    let same = found.record.idempotency_key.as_deref() == Some(key) && fresh(kernel, &found.record);
+    Ok(same.then(|| Started { existing: true, ..answer(&found.spec, &found.record, Vec::new()) }))
+}
+
+/// Whether a run is young enough for its key to mean it.
+fn fresh(kernel: &Inner, record: &RunRecord) -> bool {
+    kernel.services.clock.wall().millis().saturating_sub(record.created_at.millis()) < KEY_LIFE_MS
 }
 
 /// A new id whose text sorts by time: moment, name, a random word.
@@ -102,9 +137,7 @@ enum Keyed {
 
 /// The id is made from the key, so that two processes starting with one key meet at the store.
 async fn keyed(kernel: &Arc<Inner>, key: &str) -> Result<Keyed> {
-    if key.is_empty() || key.len() > 256 {
-        return Err(Error::new(Code::InvalidArgument, "idempotencyKey: use 1 to 256 bytes"));
-    }
+    check_key(key)?;
     let digest = sha256(key.as_bytes());
     let word: String = digest.chars().take(24).collect();
     for round in 0..1000_u32 {
@@ -115,10 +148,8 @@ async fn keyed(kernel: &Arc<Inner>, key: &str) -> Result<Keyed> {
             Err(e) if e.code == Code::RunNotFound => return Ok(Keyed::Free(id)),
             Err(e) => return Err(e),
         };
-        let age = kernel.services.clock.wall().millis().saturating_sub(record.created_at.millis());
-        if age < KEY_LIFE_MS {
-            let mut started = answer(&spec, &record, Vec::new());
-            started.existing = true;
+        if fresh(kernel, &record) {
+            let started = Started { existing: true, ..answer(&spec, &record, Vec::new()) };
             return Ok(Keyed::Existing(Box::new(started)));
         }
     }

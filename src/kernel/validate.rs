@@ -86,7 +86,12 @@ pub(super) fn refusal(problems: &[Problem]) -> Error {
     } else {
         Code::SpecInvalid
     };
-    Error::problems(code, "the workflow is not valid", problems)
+    // The code stands beside the sentence; nobody needs it twice.
+    let told = problems.iter().map(|p| {
+        let message = p.message.strip_suffix(&format!(" ({code})")).unwrap_or(&p.message);
+        Problem::new(p.path.clone(), message)
+    });
+    Error::problems(code, "the workflow is not valid", &told.collect::<Vec<_>>())
 }
 
 /// Checks what a spec refers to, subflows included.
@@ -296,10 +301,51 @@ fn unreachable(spec: &WorkflowSpec) -> Vec<String> {
     all.filter(|(i, _)| !reached.contains(i)).map(|(_, n)| n.id.to_string()).collect()
 }
 
+/// How often control can go back to an earlier node at most.
+fn repeats(spec: &WorkflowSpec) -> u64 {
+    let most = u64::from(spec.max_node_visits).saturating_sub(1);
+    let back = |index: usize, to: &crate::model::NodeId| spec.node(to.as_str()).is_some_and(|(i, _)| i <= index);
+    let mut sum: u64 = 0;
+    for (index, node) in spec.nodes.iter().enumerate() {
+        match &node.kind {
+            NodeKind::Router(router) => {
+                for route in router.routes.iter().filter(|r| back(index, &r.to)) {
+                    // Each time the route is taken its target is visited once more, so a bound on those visits holds.
+                    let bound = visits_bound(&route.when, route.to.as_str()).map(|n| n.saturating_sub(1));
+                    sum = sum.saturating_add(bound.unwrap_or(most));
+                }
+                if router.default.as_ref().is_some_and(|to| back(index, to)) {
+                    sum = sum.saturating_add(most);
+                }
+            }
+            NodeKind::Agent(_)
+            | NodeKind::Fanout(_)
+            | NodeKind::Verifier(_)
+            | NodeKind::HumanGate(_)
+            | NodeKind::Subflow(_) => {
+                if node.next.as_ref().is_some_and(|to| back(index, to)) {
+                    sum = sum.saturating_add(most);
+                }
+            }
+        }
+    }
+    sum.min(most)
+}
+
+/// The visits of `node` up to which a condition can hold, when it says so.
+fn visits_bound(when: &Condition, node: &str) -> Option<u64> {
+    match when {
+        Condition::VisitsLt(counted, n) => (counted.as_str() == node).then_some(u64::from(*n)),
+        Condition::And(all) => all.iter().filter_map(|c| visits_bound(c, node)).min(),
+        Condition::Always | Condition::NodeFailed(_) | Condition::NodeSucceeded(_) | Condition::Verified(_) => None,
+    }
+}
+
 /// The most a spec can use.
 fn forecast(spec: &WorkflowSpec) -> Forecast {
-    let looped = spec.nodes.iter().any(|n| matches!(n.kind, NodeKind::Router(_)));
-    let passes = if looped { u64::from(spec.max_node_visits) } else { 1 };
+    let repeats = repeats(spec);
+    let passes = repeats + 1;
+    let checked = spec.nodes.iter().any(|n| matches!(n.kind, NodeKind::Verifier(_)));
     let mut turns: u64 = 0;
     let mut width: u64 = 1;
     let mut wall: u64 = 0;
@@ -335,7 +381,7 @@ fn forecast(spec: &WorkflowSpec) -> Forecast {
     Forecast {
         max_agent_turns: budget.max_agent_turns.map_or(turns, |max| max.min(turns)),
         fanout_width: width,
-        repair_passes: passes.saturating_sub(1),
+        repair_passes: if checked { repeats } else { 0 },
         max_wall_ms: if bounded { Some(budget.max_wall_ms.map_or(wall, |m| m.min(wall))) } else { budget.max_wall_ms },
         max_cost_usd: budget.max_cost_usd,
     }
@@ -352,5 +398,39 @@ pub(super) fn answer(kernel: &Inner, start: &StartRequest) -> Validation {
             warnings: valid.warnings,
         },
         Err(errors) => Validation { ok: false, errors, warnings: Vec::new(), spec: None, forecast: None },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn most(document: &Value) -> Forecast {
+        let read = spec::read(document, "", Origin::Caller, Some("/p"), None);
+        forecast(&read.spec.unwrap_or_else(|| panic!("{:?}", read.errors)))
+    }
+
+    /// A router is not a repair, and a bound on visits is a bound on repairs.
+    #[test]
+    fn repairs_are_counted_where_control_can_go_back() {
+        let agent = json!({ "id": "a", "kind": "agent", "prompt": "p" });
+        let check = json!({ "id": "v", "kind": "verifier", "contract": "run", "onFailure": "continue" });
+        let back = |when: Value| json!({ "id": "r", "kind": "router", "routes": [{ "when": when, "to": "a" }] });
+        let failed = json!({ "type": "node_failed", "node": "v" });
+        let thrice = json!({ "type": "and", "all": [failed, { "type": "visits_lt", "node": "a", "n": 4 }] });
+        let cases = [
+            (json!([agent, { "id": "r", "kind": "router", "routes": [] }]), (1, 0)),
+            (json!([agent, check]), (1, 0)),
+            (json!([agent, check, back(thrice)]), (4, 3)),
+            (json!([agent, check, back(failed)]), (9, 8)),
+            (json!([agent, back(json!({ "type": "always" }))]), (9, 0)),
+            (json!([check, { "id": "a", "kind": "agent", "prompt": "p", "next": "v" }]), (9, 8)),
+        ];
+        for (nodes, wanted) in cases {
+            let most = most(&json!({ "name": "n", "nodes": nodes, "maxNodeVisits": 9 }));
+            assert_eq!((most.max_agent_turns, most.repair_passes), wanted, "{nodes}");
+        }
     }
 }

@@ -46,6 +46,19 @@ pub struct Validation {
     pub forecast: Option<Forecast>,
 }
 
+/// What a deletion leaves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Deleted {
+    /// The run that is gone.
+    pub run_id: RunId,
+    /// Always true.
+    pub deleted: bool,
+    /// Branch with the work of a run that had its own worktree; it stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch: Option<String>,
+}
+
 /// The most a spec can use.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -93,7 +93,8 @@ fn environment() -> Value {
         ("CLAWO_HOST", "address of the HTTP server", "127.0.0.1", false),
         ("CLAWO_PORT", "port of the HTTP server", "18796", false),
         ("CLAWO_SERVER_TOKEN", "bearer token of the HTTP server", "$CLAWO_HOME/server-token", true),
-        ("CLAWO_AUTH_TOKEN", "bearer token of clients", "$CLAWO_HOME/server-token", true),
+        ("CLAWO_RATE_LIMIT", "requests a minute and address of the HTTP server", "300", false),
+        ("CLAWO_CLAUDE_BIN", "program of the engine claude; every engine has such a variable", "claude on PATH", false),
         ("CLAWO_LOG", "log filter for standard error", "warn", false),
     ];
     rows.iter()

@@ -81,7 +81,7 @@ pub fn error_object(error: &Error) -> Map<String, Value> {
     let mut map = Map::new();
     map.insert("ok".to_owned(), json!(false));
     map.insert("code".to_owned(), json!(error.code.as_str()));
-    map.insert("error".to_owned(), json!(error.message));
+    map.insert("error".to_owned(), json!(sentence(error)));
     if let Some(details) = &error.details {
         // Output schemas promise an object here.
         let details = if details.is_object() { details.clone() } else { json!({ "value": details }) };
@@ -90,12 +90,28 @@ pub fn error_object(error: &Error) -> Map<String, Value> {
     map
 }
 
+/// What was wrong and what to do, in one sentence; the same words on every surface.
+fn sentence(error: &Error) -> String {
+    let hint = error.code.hint();
+    if error.message.contains(hint) {
+        return error.message.clone();
+    }
+    format!("{}; {hint}", error.message.trim_end_matches('.'))
+}
+
 /// The error as one text: what was wrong, what to do next.
 pub fn error_text(error: &Error) -> String {
     let hint = error.code.hint();
     // Some messages end with the hint themselves; nobody needs it twice.
     let what = error.message.trim_end_matches('.').trim_end_matches(hint).trim_end_matches([';', ' ']);
     format!("{what} ({}). Next: {hint}.", error.code)
+}
+
+/// A number with its noun: `1 run`, `2 runs`.
+pub fn counted(number: impl TryInto<u64>, one: &str) -> String {
+    let number = number.try_into().unwrap_or(u64::MAX);
+    let ending = if one.ends_with('s') { "es" } else { "s" };
+    if number == 1 { format!("1 {one}") } else { format!("{number} {one}{ending}") }
 }
 
 /// Bytes of a value on the wire.
@@ -132,6 +148,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn nouns_follow_their_numbers() {
+        let said = [counted(0_u64, "run"), counted(1_usize, "run"), counted(2_u32, "repair pass")];
+        assert_eq!(said, ["0 runs", "1 run", "2 repair passes"]);
+    }
+
+    #[test]
     fn cuts_keep_whole_characters() {
         assert_eq!(tail("ééé", 3), "[4 bytes cut]\né");
         assert_eq!(head("ééé", 3), "é…[4 bytes cut]");
@@ -144,7 +166,7 @@ mod tests {
         assert!(error_text(&e).starts_with("there is no run 'x' (run_not_found). Next: "));
         assert_eq!(
             Value::Object(error_object(&e)),
-            json!({"ok": false, "code": "run_not_found", "error": "there is no run 'x'."})
+            json!({"ok": false, "code": "run_not_found", "error": "there is no run 'x'; list the runs to find the id"})
         );
     }
 }

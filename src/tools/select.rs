@@ -49,7 +49,7 @@ impl Selection {
         for (names, source) in [
             (self.tools.as_deref().unwrap_or_default(), "--tools"),
             (self.exclude.as_slice(), "--exclude-tools"),
-            (self.configured.as_deref().unwrap_or_default(), "CLAWO_MCP_TOOLS"),
+            (self.configured.as_deref().unwrap_or_default(), "CLAWO_MCP_TOOLS or mcp.tools"),
         ] {
             let unknown: Vec<String> =
                 names.iter().filter(|n| !known.contains(&n.as_str())).map(|n| shown(n)).collect();

@@ -67,9 +67,10 @@ fn next(view: &RunView) -> String {
     let id = &view.run_id;
     if let Some(gate) = &view.gate {
         return format!(
-            "It waits for a person at '{}': {}. Ask the person, then call workflow_approve {{\"runId\": \"{id}\", \"approved\": true or false}}; never decide for them.",
+            "It waits for a person at '{}': {}{} Ask the person, then call workflow_approve {{\"runId\": \"{id}\", \"approved\": true or false}}; never decide for them.",
             gate.node,
-            head(gate.prompt.trim_end_matches('.'), 500)
+            head(gate.prompt.trim_end(), 500),
+            if gate.prompt.trim_end().ends_with(['.', '?', '!', ':']) { "" } else { "." },
         );
     }
     if view.interrupted {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::{
     Attachment, CallContext, Hints, KernelHandle, Outcome, Tool, ToolResult, Toolset,
     args::{invalid, run_id},
-    outcome::{RESULT_MAX, tail, wire_len},
+    outcome::{RESULT_MAX, counted, tail, wire_len},
     registry::{About, Length},
 };
 use crate::{
@@ -17,6 +17,8 @@ use crate::{
 
 /// Bytes of a text file in one answer.
 const FILE_PAGE: usize = 40_000;
+/// File of a bundle with the changes.
+const PATCH: &str = "diff.patch";
 /// Most pictures in one answer.
 const PICTURES_MAX: usize = 4;
 /// Most bytes of pictures in one answer; base64 adds a third.
@@ -171,8 +173,9 @@ fn summary(evidence: &Evidence, run: &str) -> String {
     let required = bundle.results.iter().filter(|r| r.required).count();
     let green = bundle.results.iter().filter(|r| r.required && r.passed).count();
     let mut text = format!(
-        "{}: {green} of {required} required checks hold ({}).",
+        "{}: {green} of {} hold ({}).",
         if bundle.passed { "Passed" } else { "Failed" },
+        counted(required, "required check"),
         bundle.evidence_id
     );
     if let Some(first) = bundle.first_failure() {
@@ -189,7 +192,13 @@ fn summary(evidence: &Evidence, run: &str) -> String {
         }
     }
     if !evidence.warnings.is_empty() {
-        text.push_str(&format!(" {} warnings about the contract.", evidence.warnings.len()));
+        text.push_str(&format!(" {} about the contract.", counted(evidence.warnings.len(), "warning")));
+    }
+    if bundle.passed && evidence.path.is_some() && evidence.files.iter().any(|f| f == PATCH) {
+        text.push_str(&format!(
+            " The patch: workflow_evidence {{\"runId\": \"{run}\", \"evidenceId\": \"{}\", \"file\": \"{PATCH}\"}}.",
+            bundle.evidence_id
+        ));
     }
     text
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     CallContext, Hints, KernelHandle, Outcome, Tool, ToolResult, Toolset,
-    outcome::{RESULT_MAX, wire_len},
+    outcome::{RESULT_MAX, counted, wire_len},
     registry::{About, Length},
 };
 use crate::{
@@ -58,7 +58,7 @@ async fn run(kernel: KernelHandle, args: Args, _context: CallContext) -> Outcome
     }
     let live = page.runs.iter().filter(|r| r.live).count();
     let interrupted = page.runs.iter().filter(|r| r.interrupted).count();
-    let mut text = format!("{} runs, {live} executing, {interrupted} interrupted.", page.runs.len());
+    let mut text = format!("{}, {live} executing, {interrupted} interrupted.", counted(page.runs.len(), "run"));
     if page.next_cursor.is_some() {
         text.push_str(" More with cursor.");
     }

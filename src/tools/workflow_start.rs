@@ -2,6 +2,7 @@
 
 use super::{
     CallContext, Hints, KernelHandle, Outcome, Tool, ToolResult, Toolset,
+    outcome::counted,
     registry::{About, Length},
     start_args::StartArgs,
 };
@@ -33,11 +34,11 @@ async fn run(kernel: KernelHandle, args: StartArgs, context: CallContext) -> Out
     let mut text = if started.existing {
         format!("Run {id} was started before with this idempotency key; nothing new was started. ")
     } else {
-        format!("Started run {id} ({}, {} nodes). ", started.workflow, started.nodes.len())
+        format!("Started run {id} ({}, {}). ", started.workflow, counted(started.nodes.len(), "node"))
     };
     if !started.warnings.is_empty() {
         let list: Vec<String> = started.warnings.iter().take(5).map(ToString::to_string).collect();
-        text.push_str(&format!("{} warnings: {}. ", started.warnings.len(), list.join("; ")));
+        text.push_str(&format!("{}: {}. ", counted(started.warnings.len(), "warning"), list.join("; ")));
     }
     text.push_str(&format!("Next: workflow_status {{\"runId\": \"{id}\", \"waitMs\": 50000}}."));
     Ok(ToolResult::new(&started, text)?.link(format!("clawo://run/{id}"), "run record", "application/json"))

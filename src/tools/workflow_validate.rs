@@ -2,7 +2,7 @@
 
 use super::{
     CallContext, Hints, KernelHandle, Outcome, Tool, ToolResult, Toolset,
-    outcome::{RESULT_MAX, wire_len},
+    outcome::{RESULT_MAX, counted, wire_len},
     registry::{About, Length},
     schema,
     start_args::StartArgs,
@@ -34,19 +34,21 @@ async fn run(kernel: KernelHandle, args: StartArgs, context: CallContext) -> Out
     let text = if validation.ok {
         let forecast = validation.forecast.as_ref().map(|f| {
             format!(
-                " At most {} agent turns, {} agents at once, {} repair passes.",
-                f.max_agent_turns, f.fanout_width, f.repair_passes
+                " At most {}, {} at once, {}.",
+                counted(f.max_agent_turns, "agent turn"),
+                counted(f.fanout_width, "agent"),
+                counted(f.repair_passes, "repair pass")
             )
         });
         format!(
-            "Valid, {} warnings.{} Next: workflow_start with the same arguments.",
-            validation.warnings.len(),
+            "Valid, {}.{} Next: workflow_start with the same arguments.",
+            counted(validation.warnings.len(), "warning"),
             forecast.unwrap_or_default()
         )
     } else {
         format!(
-            "Not valid, {} problems: {}. Next: correct them and validate again.",
-            validation.errors.len(),
+            "Not valid, {}: {}. Next: correct what is named and validate again.",
+            counted(validation.errors.len(), "problem"),
             list.join("; ")
         )
     };

@@ -15,7 +15,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::mcp_wire::{Opening, modern, server};
+use crate::{
+    mcp_wire::{Opening, modern, server},
+    support::schema::check_result,
+};
 
 fn settings() -> config::Server {
     config::Server {
@@ -62,7 +65,13 @@ impl Answer {
     /// The JSON-RPC message of an event stream or a plain body.
     fn message(&self) -> Value {
         let data = self.body.lines().filter_map(|l| l.strip_prefix("data: ")).rfind(|d| d.starts_with('{'));
-        serde_json::from_str(data.unwrap_or(&self.body)).unwrap_or_else(|e| panic!("{e}: {:?}", self.body))
+        let message: Value =
+            serde_json::from_str(data.unwrap_or(&self.body)).unwrap_or_else(|e| panic!("{e}: {:?}", self.body));
+        // Which tool was called the answer does not say; an error fits the schema of every one.
+        if message["result"]["isError"] == true {
+            check_result("workflow_list", &message["result"]);
+        }
+        message
     }
 
     fn header(&self, name: &str) -> Option<&str> {

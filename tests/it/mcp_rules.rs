@@ -13,6 +13,8 @@ use claw_orchestrator::{
 };
 use serde_json::{Value, json};
 
+use crate::support::schema::{misfit, undescribed};
+
 /// Keywords that some host refuses anywhere in a schema.
 const FORBIDDEN: [&str; 18] = [
     "$ref",
@@ -109,46 +111,6 @@ fn every_tool_keeps_the_rules() {
     }
 }
 
-/// Whether a value fits a schema, as far as our schemas go; the first misfit.
-pub(crate) fn misfit(schema: &Value, value: &Value, at: &str) -> Option<String> {
-    let fits = match schema["type"].as_str().unwrap() {
-        "string" => value.is_string(),
-        "boolean" => value.is_boolean(),
-        "integer" => value.is_i64() || value.is_u64(),
-        "number" => value.is_number(),
-        "array" => value.is_array(),
-        _ => value.is_object(),
-    };
-    if !fits {
-        return Some(format!("{at}: {value} is not {}", schema["type"]));
-    }
-    if let Some(words) = schema.get("enum")
-        && !words.as_array().unwrap().contains(value)
-    {
-        return Some(format!("{at}: {value} is not one of {words}"));
-    }
-    if let Some(required) = schema.get("required") {
-        for name in required.as_array().unwrap() {
-            if value.get(name.as_str().unwrap()).is_none() {
-                return Some(format!("{at}: {name} is missing"));
-            }
-        }
-    }
-    match value {
-        Value::Array(items) => {
-            items.iter().enumerate().find_map(|(i, v)| misfit(&schema["items"], v, &format!("{at}[{i}]")))
-        }
-        Value::Object(map) => map.iter().find_map(|(name, v)| match schema.get("properties") {
-            Some(properties) => match properties.get(name) {
-                Some(inner) => misfit(inner, v, &format!("{at}.{name}")),
-                None => Some(format!("{at}: {name} is not described")),
-            },
-            None => None,
-        }),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
-    }
-}
-
 fn view() -> RunView {
     let at = Time::from_millis(1_700_000_000_000);
     RunView {
@@ -228,12 +190,15 @@ fn results_fit_their_schemas() {
         let name = "workflow_status";
         let schema = Value::Object(registry.get(name).unwrap().output.clone());
         assert_eq!(misfit(&schema, &structured, name), None);
+        assert_eq!(undescribed(&schema, &structured), Vec::<String>::new());
     }
     assert!(result.text.contains(r#"workflow_approve {"runId": "r1", "approved": true or false}"#), "{}", result.text);
     assert!(result.text.contains("never decide"), "{}", result.text);
     let error = json!({ "ok": false, "code": "busy", "error": "later", "details": { "pid": 1 } });
     for tool in registry.tools() {
-        assert_eq!(misfit(&Value::Object(tool.output.clone()), &error, tool.about.name), None);
+        let schema = Value::Object(tool.output.clone());
+        assert_eq!(misfit(&schema, &error, tool.about.name), None);
+        assert_eq!(undescribed(&schema, &error), Vec::<String>::new());
     }
 }
 

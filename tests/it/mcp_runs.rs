@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use claw_orchestrator::{kernel::StatusQuery, tools::Registry};
+use claw_orchestrator::kernel::StatusQuery;
 use serde_json::{Value, json};
 
 use crate::{
-    mcp_rules::misfit,
     mcp_wire::{Wire, modern},
-    support::{World, agent, check, until},
+    support::{World, agent, check, schema::check_result, until},
 };
 
 const FORMS: &str = r#"{"elicitation":{"form":{}}}"#;
@@ -22,19 +21,7 @@ fn good(tool: &str, answer: &Value) -> Value {
     let result = &answer["result"];
     assert_eq!(result["isError"], false, "{tool}: {answer}");
     let structured = result["structuredContent"].clone();
-    let registry = Registry::full();
-    let schema = registry.get(tool).unwrap().output.clone();
-    // Short promises are kept and more may come with them.
-    let promised = schema["properties"].as_object().unwrap();
-    let known: Value = structured
-        .as_object()
-        .unwrap()
-        .iter()
-        .filter(|(k, _)| promised.contains_key(*k))
-        .map(|(k, v)| (k.clone(), v.clone()))
-        .collect::<serde_json::Map<_, _>>()
-        .into();
-    assert_eq!(misfit(&Value::Object(schema), &known, tool), None);
+    check_result(tool, result);
     assert!(result["content"][0]["text"].as_str().unwrap().len() < 2000);
     structured
 }

@@ -1,8 +1,11 @@
 //! mcp: a server on an in-memory pipe, spoken to in plain JSON lines.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use claw_orchestrator::{
@@ -17,6 +20,8 @@ use tokio::{
     task::JoinHandle,
 };
 use tokio_util::sync::CancellationToken;
+
+use crate::support::schema::check_result;
 
 /// What the opener of a test's kernel does.
 #[derive(Clone, Copy)]
@@ -51,6 +56,8 @@ pub(crate) struct Wire {
     pub(crate) served: JoinHandle<Result<(), stdio::Error>>,
     pub(crate) opened: Arc<AtomicUsize>,
     next: u64,
+    /// Tools of the calls that are not answered yet; every answer is checked against its tool's schema.
+    called: HashMap<u64, String>,
 }
 
 impl Wire {
@@ -71,7 +78,14 @@ impl Wire {
         let (reader, writer) = tokio::io::split(theirs);
         let served = tokio::spawn(stdio::serve_on(server, reader, writer, CancellationToken::new()));
         let (reader, writer) = tokio::io::split(ours);
-        Self { lines: BufReader::new(reader).lines(), writer: Some(writer), served, opened, next: 0 }
+        Self {
+            lines: BufReader::new(reader).lines(),
+            writer: Some(writer),
+            served,
+            opened,
+            next: 0,
+            called: HashMap::new(),
+        }
     }
 
     pub(crate) async fn open(opening: Opening, version: &str) -> Self {
@@ -103,6 +117,9 @@ impl Wire {
     pub(crate) async fn send(&mut self, method: &str, params: Value) -> u64 {
         self.next += 1;
         let id = self.next;
+        if let (true, Some(tool)) = (method == "tools/call", params["name"].as_str()) {
+            self.called.insert(id, tool.to_owned());
+        }
         self.line(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()).await;
         id
     }
@@ -116,6 +133,12 @@ impl Wire {
             .expect("an open connection");
         let message: Value = serde_json::from_str(&line).unwrap();
         assert_eq!(message["jsonrpc"], "2.0");
+        // Questions of the server have ids of their own.
+        if let (Some(result), Some(id)) = (message.get("result"), message["id"].as_u64())
+            && let Some(tool) = self.called.remove(&id)
+        {
+            check_result(&tool, result);
+        }
         message
     }
 

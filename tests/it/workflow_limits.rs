@@ -2,7 +2,7 @@
 
 use claw_orchestrator::{
     git::RestoreTo,
-    kernel::{Source, StatusQuery},
+    kernel::{Source, StartRequest, StatusQuery},
     model::{Code, NodeState, RunOutcome, RunState},
 };
 use serde_json::{Value, json};
@@ -119,7 +119,7 @@ async fn what_a_spec_refers_to_is_checked() {
         "{answer:#?}"
     );
     let forecast = answer.forecast.unwrap();
-    assert_eq!(forecast.max_agent_turns, 100, "two agents, each at most 50 times");
+    assert_eq!((forecast.max_agent_turns, forecast.repair_passes), (2, 0), "nothing leads back");
 }
 
 /// Kernel scenario 17, CB-2: each bound ends the run with its reason.
@@ -238,10 +238,13 @@ async fn a_worktree_run_leaves_the_checkout_alone() {
     let one = kernel.start(world.start(spec.clone())).await.unwrap();
     let two = kernel.start(world.start(spec)).await.unwrap();
     for started in [one, two] {
-        let view = until(&kernel, started.run_id.as_str(), |v| v.state.is_terminal() && !v.live).await;
+        let view = until(&kernel, started.run_id.as_str(), |v| v.state.is_terminal()).await;
         assert_eq!(view.outcome, Some(RunOutcome::Verified), "{view:#?}");
         let branch = view.workspace_branch.unwrap();
         assert_eq!(branch, format!("clawo/{}", view.run_id));
+        // WT-1: deleting the run, even while it puts its workspace away, keeps the work and names where it is.
+        let deleted = kernel.delete(view.run_id.as_str()).await.unwrap();
+        assert_eq!(deleted.branch.as_ref(), Some(&branch));
         assert_eq!(git(&dir, &["show", &format!("{branch}:made")]), "by the agent\n");
         assert!(!std::path::Path::new(&view.workspace_path.unwrap()).exists(), "the checkout is given back");
     }
@@ -365,8 +368,15 @@ async fn starts_are_not_repeated_by_accident() {
         ids.insert(call.await.unwrap().run_id);
     }
     assert_eq!(ids.len(), 1);
+    // With an id of its own the key means that run, and no other key does.
+    let both = StartRequest { run_id: Some("chosen".to_owned()), ..keyed };
+    let first = kernel.start(both.clone()).await.unwrap();
+    let again = kernel.start(both.clone()).await.unwrap();
+    assert_eq!((first.existing, again.existing, again.run_id.as_str()), (false, true, "chosen"));
+    let other = StartRequest { idempotency_key: Some("tomorrow".to_owned()), ..both };
+    assert_eq!(kernel.start(other).await.unwrap_err().code, Code::RunExists);
     let template = kernel
-        .validate(claw_orchestrator::kernel::StartRequest {
+        .validate(StartRequest {
             source: Source::Template {
                 name: "solve".to_owned(),
                 task: "Do it".to_owned(),
@@ -384,6 +394,7 @@ async fn starts_are_not_repeated_by_accident() {
         .map(|n| n["id"].as_str().unwrap().to_owned())
         .collect();
     assert_eq!(ids, ["triage", "approve", "implement", "review", "verify", "repair-gate"]);
+    assert_eq!(template.forecast.unwrap().repair_passes, 2);
 }
 
 /// WT-5, WT-9: an agent never works in a folder that is no longer the run's own worktree.

@@ -1,6 +1,7 @@
 //! What integration tests stand on: a world of its own with a home, a repository, agents and a kernel.
 
 pub mod model;
+pub mod schema;
 
 use std::{
     collections::BTreeMap,

@@ -86,6 +86,8 @@ struct State {
     exits: HashMap<u64, watch::Sender<Option<Exit>>>,
     /// No answer will come any more.
     closed: bool,
+    /// Nothing was left below the supervisor when its last program ended.
+    empty: bool,
 }
 
 /// A request and the descriptors that travel with it.
@@ -206,10 +208,17 @@ impl Supervisor {
         }
     }
 
+    /// Whether every program has ended and none of their descendants was left then, so that there is nothing to kill.
+    pub fn is_empty(&self) -> bool {
+        self.shared.state().empty
+    }
+
     /// Ends everything and the supervisor itself.
     pub async fn end(self, grace: Duration) -> Ended {
         // Whatever this says, closing the lifeline has the supervisor look again, and its end is the answer.
-        let _ = self.kill_all(grace).await;
+        if !self.is_empty() {
+            let _ = self.kill_all(grace).await;
+        }
         self.shared.hang_up();
         self.shared.left().await
     }
@@ -260,6 +269,7 @@ impl Shared {
         let id = state.last;
         let (sender, receiver) = oneshot::channel();
         state.calls.insert(id, sender);
+        state.empty &= exit.is_none();
         state.exits.extend(exit.map(|exit| (id, exit)));
         Ok((id, receiver))
     }
@@ -322,8 +332,11 @@ impl State {
     fn take(&mut self, event: Event) {
         let id = match &event {
             Event::Hello { .. } => return,
-            Event::Exited { id, code, signal } => {
-                if let Some(exit) = self.exits.remove(id) {
+            Event::Exited { id, code, signal, alone } => {
+                let exit = self.exits.remove(id);
+                // A program that was asked for meanwhile may be there by now.
+                self.empty = *alone && self.exits.is_empty();
+                if let Some(exit) = exit {
                     exit.send_replace(Some(Exit { code: *code, signal: *signal }));
                 }
                 return;

@@ -79,8 +79,9 @@ pub(super) enum Event {
     Started { id: u64, pid: i32 },
     /// Answer to `Spawn`.
     Failed { id: u64, reason: String, not_found: bool },
-    /// A started program ended; `id` is that of its `Spawn`. Comes after `Started`.
-    Exited { id: u64, code: Option<i32>, signal: Option<i32> },
+    /// A started program ended; `id` is that of its `Spawn`. Comes after `Started`. `alone` says that then nothing
+    /// was left below the supervisor.
+    Exited { id: u64, code: Option<i32>, signal: Option<i32>, alone: bool },
     /// Answer to `Signal`.
     Signalled { id: u64, error: Option<String> },
     /// Answer to `KillAll`: what is left.

@@ -180,24 +180,23 @@ impl Subreaper {
 
     /// Collects everything that ended.
     fn reap(&mut self) {
-        loop {
+        let mut ended = Vec::new();
+        self.empty = loop {
             match rustix::process::wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => {
                     if let Some(id) = self.programs.remove(&pid.as_raw_nonzero().get()) {
                         let (code, signal) = (status.exit_status(), status.terminating_signal());
-                        self.send(&Event::Exited { id, code, signal });
+                        ended.push((id, code, signal));
                     }
                 }
-                Ok(None) => {
-                    self.empty = false;
-                    return;
-                }
+                Ok(None) => break false,
                 Err(Errno::INTR) => {}
-                Err(_) => {
-                    self.empty = true;
-                    return;
-                }
+                Err(_) => break true,
             }
+        };
+        let alone = self.empty;
+        for (id, code, signal) in ended {
+            self.send(&Event::Exited { id, code, signal, alone });
         }
     }
 

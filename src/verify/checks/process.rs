@@ -165,7 +165,7 @@ impl Processes {
 
     /// Ends whatever is left of the last program.
     async fn kill(&mut self) {
-        let Some(supervisor) = &self.supervisor else { return };
+        let Some(supervisor) = self.supervisor.as_ref().filter(|supervisor| !supervisor.is_empty()) else { return };
         match supervisor.kill_all(Duration::ZERO).await {
             Ok(ended) => self.note(ended),
             Err(error) => {
