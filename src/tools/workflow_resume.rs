@@ -57,7 +57,8 @@ async fn run(kernel: KernelHandle, args: Args, _context: CallContext) -> Outcome
 fn custom_engines(refs: &Value) -> Result<(), Error> {
     const FIELD: &str = "agentCustomEngineRefs";
     let Some(refs) = refs.as_object() else { return Err(invalid(FIELD, "must be an object of agent names and refs")) };
-    for (agent, reference) in refs {
+    // None is available yet, so the first one is refused already.
+    if let Some((agent, reference)) = refs.iter().next() {
         let at = format!("{FIELD}.{}", shown(agent));
         let Some(reference) = reference.as_str().filter(|r| !r.is_empty() && r.len() <= REF_MAX) else {
             return Err(invalid(&at, format!("must be a reference of 1 to {REF_MAX} characters")));
