@@ -23,8 +23,11 @@ use crate::{
     tools::{KernelHandle, Selection, select::Access},
 };
 
-/// How long runs have to let go after the transport ended; both together stay under what hosts and supervisors wait.
-const SHUTDOWN_LIMIT: Duration = Duration::from_secs(4);
+/// How long runs have to let go after standard input ended: the three seconds an agent has after a TERM, and some for
+/// the rest. With what the transport takes it stays under the five seconds that hosts wait.
+const STDIO_SHUTDOWN: Duration = Duration::from_millis(3_500);
+/// The same under `clawo serve`, where supervisors wait ten seconds.
+const SERVE_SHUTDOWN: Duration = Duration::from_secs(6);
 
 /// Which tools are offered. The list never changes after the start.
 #[derive(Debug, Clone, Args)]
@@ -119,11 +122,11 @@ impl Behind {
         });
     }
 
-    /// Ends what runs, within [`SHUTDOWN_LIMIT`].
-    async fn shutdown(self) {
+    /// Ends what runs, within `limit`.
+    async fn shutdown(self, limit: Duration) {
         let app = self.app.lock().await.take();
         if let Some(app) = app
-            && tokio::time::timeout(SHUTDOWN_LIMIT, app.shutdown()).await.is_err()
+            && tokio::time::timeout(limit, app.shutdown()).await.is_err()
         {
             tracing::warn!("some work did not end in time; its runs are resumable");
         }
@@ -159,7 +162,7 @@ pub(crate) fn mcp(context: &Context, args: &McpArgs) -> Outcome {
         let stop = stop_on_signal();
         behind.open();
         let served = stdio::serve(server, stop).await;
-        behind.shutdown().await;
+        behind.shutdown(STDIO_SHUTDOWN).await;
         served.map(|()| 0).map_err(|e| Failure::new(Code::Internal, e.to_string()))
     })
 }
@@ -181,7 +184,7 @@ pub(crate) fn http(context: &Context, args: &ServeArgs) -> Outcome {
         }
         behind.open();
         let served = bound.run(server, stop).await;
-        behind.shutdown().await;
+        behind.shutdown(SERVE_SHUTDOWN).await;
         served.map(|()| 0).map_err(Failure::from)
     })
 }

@@ -17,6 +17,7 @@ use crate::sys::Kind;
 
 const ADD: &str = "make a worktree";
 const COMMIT: &str = "commit a worktree";
+const DELETE: &str = "delete a branch";
 const REMOVE: &str = "remove a worktree";
 
 impl Repo {
@@ -75,6 +76,12 @@ impl Repo {
         ]);
         call.arg(head.unwrap_or_default()).run().await?;
         Ok(Some(commit))
+    }
+
+    /// Deletes a local branch that has nothing HEAD does not have; any other is refused and stays.
+    pub async fn branch_delete_merged(&self, branch: &str) -> Result<()> {
+        let call = self.git.call(&self.top, DELETE).args(["branch", "--quiet", "--delete", "--", branch]);
+        call.run().await.map(drop)
     }
 
     /// Removes a worktree of ours that holds nothing uncommitted; its branch stays.

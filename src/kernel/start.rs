@@ -34,6 +34,12 @@ const PROTECTED: &str = "nodes/protected.json";
 const KEY_LIFE_MS: i64 = 24 * 3600 * 1000;
 /// Longest idempotency key, in bytes: it is kept in the first line of the log.
 const KEY_MAX: usize = 256;
+/// Looks for the run of another creator of the same id.
+const CREATOR_LOOKS: u32 = 20;
+/// Pause between two looks; all together a start that failed answers half a second later.
+const CREATOR_PAUSE: std::time::Duration = std::time::Duration::from_millis(25);
+/// Tries to get the making of a worktree; ten seconds, in which most checkouts are done.
+const TURN_TRIES: u32 = 400;
 /// Ref of the uncommitted state a run found.
 const START_LABEL: &str = "start";
 
@@ -216,7 +222,7 @@ pub(super) async fn launch(
                 Ok(snapshot) => baseline.snapshot = Some(snapshot.commit),
                 Err(e) => {
                     // Another process that starts the same id at this moment writes the same ref.
-                    not_taken(kernel, &run_id).await?;
+                    not_about_to_be_taken(kernel, &run_id).await?;
                     return Err(refused(e));
                 }
             }
@@ -228,13 +234,9 @@ pub(super) async fn launch(
         if baseline.base_sha.is_none() {
             return Err(need("at least one commit"));
         }
-        match workspace::open(kernel, repo, &run_id).await {
-            Ok(opened) => own = Some(opened),
-            Err(e) => {
-                not_taken(kernel, &run_id).await?;
-                return Err(Error::new(Code::StoreUnavailable, format!("no worktree: {e}")));
-            }
-        }
+        let turn = turn(kernel, &run_id).await?;
+        let opened = workspace::open(kernel, repo, &run_id, turn).await;
+        own = Some(opened.map_err(|e| Error::new(Code::StoreUnavailable, format!("no worktree: {e}")))?);
     }
     // Where the checks run decides what they reach, so a run below the top is recorded from there.
     let place = match &own {
@@ -311,6 +313,30 @@ async fn not_taken(kernel: &Arc<Inner>, run_id: &RunId) -> Result<()> {
         return Err(super::store_error(&store::Error::Exists(run_id.clone())));
     }
     Ok(())
+}
+
+/// Refuses an id that a run has or gets within a moment, after something that two creators of one id do to each
+/// other: the winner's run appears a few syncs after its marks in the repository.
+async fn not_about_to_be_taken(kernel: &Arc<Inner>, run_id: &RunId) -> Result<()> {
+    for _ in 0..CREATOR_LOOKS {
+        not_taken(kernel, run_id).await?;
+        tokio::time::sleep(CREATOR_PAUSE).await;
+    }
+    not_taken(kernel, run_id).await
+}
+
+/// The turn to make the worktree of a run that does not exist; the loser of a race finds the winner's run.
+async fn turn(kernel: &Arc<Inner>, run_id: &RunId) -> Result<workspace::Making> {
+    for _ in 0..TURN_TRIES {
+        let making = workspace::making(kernel, run_id).await;
+        let making = making.map_err(|e| Error::new(Code::StoreUnavailable, format!("no worktree: {e}")))?;
+        not_taken(kernel, run_id).await?;
+        if let Some(making) = making {
+            return Ok(making);
+        }
+        tokio::time::sleep(CREATOR_PAUSE).await;
+    }
+    Err(Error::new(Code::Busy, format!("another process makes the worktree of run '{run_id}'; call again")))
 }
 
 /// The contract the protected tests are recorded for: the first that runs a command. `None` protects nothing.

@@ -1,12 +1,15 @@
 //! The git side of a run: its own worktree when it has one, and a snapshot after every attempt.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use super::Inner;
 use crate::{
     git::Repo,
     model::{Event, RunId, RunRecord, run::NodeRecord, spec::Node},
-    sys::tasks,
+    sys::{Fs, FsError, FsLock, fs::create_dir_all, tasks},
 };
 
 /// Ref under which an attempt's tree is kept.
@@ -52,17 +55,61 @@ pub(super) struct Own {
     pub(super) path: PathBuf,
     /// Directory in it that matches the one given at start.
     pub(super) work_dir: PathBuf,
+    /// Kept until the run is there, so that another start of the same id does not take the worktree for a leftover.
+    _making: Making,
 }
 
-/// Makes the worktree of a run.
-pub(super) async fn open(kernel: &Inner, repo: &Repo, run: &RunId) -> Result<Own, String> {
-    let home = kernel.services.config.home.join("worktrees");
-    crate::sys::fs::create_dir_all(kernel.services.fs.as_ref(), &home).map_err(|e| e.to_string())?;
-    let path = home.join(run.as_str());
+/// The making of one run's worktree, which one process does at a time. Dies with the process.
+#[derive(Debug)]
+pub(super) struct Making {
+    fs: Arc<dyn Fs>,
+    path: PathBuf,
+    _lock: Box<dyn FsLock>,
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        // Still locked, so that nobody waits on a file without a name. One that stays is taken by the next.
+        if let Err(e) = self.fs.remove_file(&self.path) {
+            tracing::debug!(error = %e, "the lock of a worktree stays");
+        }
+    }
+}
+
+/// Directory of all worktrees.
+fn home(kernel: &Inner) -> PathBuf {
+    kernel.services.config.home.join("worktrees")
+}
+
+/// Takes the making of the worktree of `run`. `None` while another process has it.
+pub(super) async fn making(kernel: &Inner, run: &RunId) -> Result<Option<Making>, String> {
+    let (fs, home) = (kernel.services.fs.clone(), home(kernel));
+    // No run's id begins with a dot.
+    let path = home.join(format!(".{run}.lock"));
+    let taken = tasks::blocking("worktree", move || {
+        create_dir_all(fs.as_ref(), &home)?;
+        let lock = fs.try_lock(&path)?;
+        Ok::<_, FsError>(lock.map(|lock| Making { fs, path, _lock: lock }))
+    });
+    taken.await.map_err(|e| e.to_string())?.map_err(|e| e.to_string())
+}
+
+/// Makes the worktree of a run that does not exist yet. What a start of the same run left when its process died
+/// is cleared away first, as long as no work is in it.
+pub(super) async fn open(kernel: &Inner, repo: &Repo, run: &RunId, making: Making) -> Result<Own, String> {
+    let path = home(kernel).join(run.as_str());
     let branch = format!("clawo/{run}");
-    repo.worktree_add(&path, &branch).await.map_err(|e| e.to_string())?;
+    if let Err(first) = repo.worktree_add(&path, &branch).await {
+        // Both refuse what has changes or commits of its own, and a failure of either shows in the second try.
+        let cleared = repo.worktree_remove(&path).await;
+        let deleted = repo.branch_delete_merged(&branch).await;
+        if cleared.is_err() && deleted.is_err() {
+            return Err(first.to_string());
+        }
+        repo.worktree_add(&path, &branch).await.map_err(|e| e.to_string())?;
+    }
     let work_dir = if repo.prefix().is_empty() { path.clone() } else { path.join(repo.prefix()) };
-    Ok(Own { branch, path, work_dir })
+    Ok(Own { branch, path, work_dir, _making: making })
 }
 
 /// Does [`close`] for a run whose checkout is still there.

@@ -1,6 +1,6 @@
 //! How refusals look in the protocol and over HTTP. Nothing internal leaks: texts are the kernel's own sentences.
 
-use rmcp::ErrorData;
+use rmcp::{ErrorData, model::ErrorCode};
 use serde_json::{Value, json};
 
 use crate::{
@@ -51,6 +51,40 @@ pub fn unknown_tool(name: &str) -> ErrorData {
         format!("there is no tool '{shown}'; call one that tools/list names"),
         Some(json!({ "code": Code::UnknownTool.as_str() })),
     )
+}
+
+/// Methods this server answers. One of these that arrives as unknown has parameters of another form than the
+/// protocol's.
+const SERVED: &[&str] = &[
+    "completion/complete",
+    "initialize",
+    "ping",
+    "prompts/get",
+    "prompts/list",
+    "resources/list",
+    "resources/read",
+    "resources/subscribe",
+    "resources/templates/list",
+    "resources/unsubscribe",
+    "server/discover",
+    "tasks/cancel",
+    "tasks/get",
+    "tasks/update",
+    "tools/call",
+    "tools/list",
+];
+
+/// A request that is none of the protocol's: its method is unknown, or its parameters cannot be read.
+pub fn not_understood(method: &str) -> ErrorData {
+    let shown = crate::tools::args::shown(method);
+    if SERVED.contains(&method) {
+        let more = if method == "tools/call" { ": a name and, as an object, arguments" } else { "" };
+        return ErrorData::invalid_params(
+            format!("the params of {shown} cannot be read; give what the protocol asks for{more}"),
+            None,
+        );
+    }
+    ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("this server has no method '{shown}'"), None)
 }
 
 /// Body of a refused HTTP request.

@@ -29,7 +29,7 @@ const SESSION_IDLE: Duration = Duration::from_secs(6 * 60 * 60);
 /// Pause between comments on a silent stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How long open requests have after the stop was asked for.
-const DRAIN: Duration = Duration::from_secs(5);
+const DRAIN: Duration = Duration::from_secs(3);
 
 /// Why the server does not serve.
 #[derive(Debug, thiserror::Error)]

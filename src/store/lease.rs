@@ -8,11 +8,16 @@ use serde_json::Value;
 use super::{Error, Result, layout, shared::Shared};
 use crate::{
     model::{RunId, Time},
-    sys::FsLock,
+    sys::{FsLock, proctree},
 };
 
 /// How long a heartbeat of another host counts, in milliseconds: four missed beats of 15 s.
 const FOREIGN_MS: i64 = 60_000;
+
+/// Times the lease of a run that was just taken is read again for its new owner's name.
+const NAME_TRIES: u32 = 10;
+/// Pause between two of these, in milliseconds; taking a run over takes a few syncs of the disk.
+const NAME_PAUSE_MS: u64 = 10;
 
 /// Who executes a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -53,6 +58,14 @@ impl Found {
         self.lease.as_ref().is_some_and(|l| now.saturating_sub(l.heartbeat_at.millis()).abs() < FOREIGN_MS)
     }
 
+    /// Whether the owner can be there: on this host its process exists.
+    fn names_a_process(&self, shared: &Shared) -> bool {
+        self.lease.as_ref().is_some_and(|lease| {
+            let pid = i32::try_from(lease.pid).ok();
+            lease.host != shared.host || pid.and_then(proctree::get).is_some_and(|process| !process.is_dead())
+        })
+    }
+
     /// The refusal that names the owner.
     pub(super) fn owned(&self, run: &RunId) -> Error {
         let (pid, host) = match &self.lease {
@@ -73,6 +86,20 @@ pub(super) fn read(shared: &Shared, run: &RunId) -> Result<Found> {
     let value: Option<Value> = serde_json::from_slice(&bytes).ok();
     let lease = value.as_ref().and_then(|v| Lease::deserialize(v).ok());
     Ok(Found { value, lease })
+}
+
+/// Reads the lease of whoever holds the lock. Between taking it and writing a lease the former owner's is still
+/// there, and a refusal must not name a process that is gone.
+pub(super) fn of_holder(shared: &Shared, run: &RunId) -> Result<Found> {
+    let mut found = read(shared, run)?;
+    for _ in 0..NAME_TRIES {
+        if found.names_a_process(shared) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(NAME_PAUSE_MS));
+        found = read(shared, run)?;
+    }
+    Ok(found)
 }
 
 impl Lease {

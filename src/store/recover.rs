@@ -40,7 +40,10 @@ pub(super) fn lock(shared: &Shared, run: &RunId) -> Result<Box<dyn FsLock>> {
         Err(Error::Io(e)) if e.is_not_found() => return Err(Error::NotFound(run.clone())),
         other => other?,
     };
-    let found = lease::read(shared, run)?;
+    let found = match &held {
+        Some(_) => lease::read(shared, run)?,
+        None => lease::of_holder(shared, run)?,
+    };
     match held {
         Some(lock) if !found.is_foreign_and_fresh(shared) => Ok(lock),
         Some(_) | None => Err(found.owned(run)),

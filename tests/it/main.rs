@@ -21,6 +21,7 @@ mod protected;
 mod quota;
 mod real_claude;
 mod secrets;
+mod server;
 mod store;
 mod store_files;
 mod tidy;
