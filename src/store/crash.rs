@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{
     Claim, Error, FileStore, NewRun, Options, Result, Store,
     model_disk::Disk,
-    model_fs::{Fault, ModelFs},
+    model_fs::{Fault, LeftOut, ModelFs},
 };
 use crate::{model::RunId, sys::SystemClock};
 
@@ -175,6 +175,22 @@ fn every_power_cut_leaves_a_run_that_goes_on() {
         }
     }
     assert!(second > 500, "only {second} disks of a second cut");
+}
+
+/// The enumeration proves something: a store that left out the syncs of files, or of directories, is caught.
+#[test]
+fn a_sync_left_out_is_caught() {
+    for syncs in [LeftOut::Files, LeftOut::Dirs] {
+        let fs = machine();
+        fs.leave_out(syncs);
+        fs.keep_states();
+        workload(&fs).unwrap();
+        // State by state, because what is pending without syncs grows, and so do the disks it may leave.
+        let mut seen = Seen::default();
+        let lost = |(disk, acknowledged)| std::panic::catch_unwind(|| drop(check(disk, acknowledged))).is_err();
+        let caught = fs.kept_states().into_iter().any(|state| seen.cuts(&[state], &LESSER).into_iter().any(lost));
+        assert!(caught, "nobody misses the syncs of {syncs:?}");
+    }
 }
 
 /// DS-2 and the sync that fails: the workload goes on as the product does, by opening again, and is then cut.
