@@ -31,9 +31,18 @@ pub fn load(flags: &Flags) -> Result<Config, Error> {
     // Variables that are not UTF-8 reach nobody: neither we nor children could name them in JSON.
     let env =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let mut env: BTreeMap<String, String> = env.collect();
+    // Some hosts start their servers with an almost empty environment; the account still has a home then, and
+    // agents need it as much as we do.
+    if env.get("HOME").is_none_or(String::is_empty)
+        && let Some(dirs) = directories::BaseDirs::new()
+        && let Some(home) = dirs.home_dir().to_str()
+    {
+        env.insert("HOME".to_owned(), home.to_owned());
+    }
     let program = std::env::current_exe()
         .map_err(|e| Error::Variable { name: "the path of this program".to_owned(), reason: e.to_string() })?;
-    Config::load(&RealFs, env.collect(), program, flags)
+    Config::load(&RealFs, env, program, flags)
 }
 
 impl Config {

@@ -48,8 +48,8 @@ fn read(kernel: &Inner, run: &RunId, wanted: Option<String>) -> Result<Evidence>
     };
     let dir = format!("evidence/{id}");
     let bytes = store.read_artifact(run, &format!("{dir}/bundle.json"), 0, DOCUMENT_MAX).map_err(|e| {
-        let gone = matches!(&e, crate::store::Error::Io(io) if io.is_not_found());
-        if gone { none(format!("'{run}' has no evidence '{id}'")) } else { missing(run, &e) }
+        let absent = matches!(&e, crate::store::Error::Io(io) if io.is_not_found());
+        if absent { none(format!("'{run}' has no evidence '{id}'")) } else { missing(run, &e) }
     })?;
     let bundle: EvidenceBundle = serde_json::from_slice(&bytes)
         .map_err(|e| Error::new(Code::RunCorrupt, format!("the bundle '{id}' of '{run}' does not parse: {e}")))?;

@@ -57,17 +57,14 @@ async fn run(kernel: KernelHandle, args: Args, _context: CallContext) -> Outcome
 fn custom_engines(refs: &Value) -> Result<(), Error> {
     const FIELD: &str = "agentCustomEngineRefs";
     let Some(refs) = refs.as_object() else { return Err(invalid(FIELD, "must be an object of agent names and refs")) };
-    // None is available yet, so the first one is refused already.
-    if let Some((agent, reference)) = refs.iter().next() {
-        let at = format!("{FIELD}.{}", shown(agent));
-        let Some(reference) = reference.as_str().filter(|r| !r.is_empty() && r.len() <= REF_MAX) else {
-            return Err(invalid(&at, format!("must be a reference of 1 to {REF_MAX} characters")));
-        };
-        let text =
-            format!("{at}: custom engines, which would be read from {}, are not available yet", variable(reference));
-        return Err(Error::new(Code::NotAvailableYet, text));
-    }
-    Ok(())
+    // Every reference is refused, so the first one stands for all.
+    let Some((agent, reference)) = refs.iter().next() else { return Ok(()) };
+    let at = format!("{FIELD}.{}", shown(agent));
+    let Some(reference) = reference.as_str().filter(|r| !r.is_empty() && r.len() <= REF_MAX) else {
+        return Err(invalid(&at, format!("must be a reference of 1 to {REF_MAX} characters")));
+    };
+    let text = format!("{at}: custom engines, which would be read from {}, are not available yet", variable(reference));
+    Err(Error::new(Code::NotAvailableYet, text))
 }
 
 /// The variable a reference stands for.

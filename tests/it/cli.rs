@@ -517,3 +517,15 @@ fn the_demo_proves_what_it_says() {
     }
     assert_eq!(world.runs(), Vec::<Value>::new(), "the caller's own home is not used");
 }
+
+/// MC-10: a host that passes no environment at all still gets the state directory of the account.
+#[test]
+fn a_bare_environment_still_has_a_home() {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_clawo"))
+        .args(["config", "show", "--json"])
+        .env_clear()
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("/.claw-orchestrator\""));
+}

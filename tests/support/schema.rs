@@ -50,7 +50,7 @@ pub fn misfit(schema: &Value, value: &Value, at: &str) -> Option<String> {
                 (None, _) => None,
             }
         }),
-        _ => None,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
     }
 }
 
