@@ -73,6 +73,7 @@ fn now(context: &Context, args: &VerifyArgs, contract: &str) -> Outcome {
         contract: json_file(contract, "contract")?,
         base_sha: args.base_sha.clone(),
         label: args.label.clone(),
+        late_label: None,
         cancel: CancellationToken::new(),
         progress: None,
     };

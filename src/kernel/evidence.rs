@@ -185,6 +185,7 @@ pub(super) async fn verify(kernel: &Arc<Inner>, request: VerifyRequest) -> Resul
             | verify::Error::Encode(_)
             | verify::Error::Thread(_)) => Error::new(Code::Internal, other.to_string()),
         })?;
+    let label = label.or_else(|| request.late_label.and_then(|late| late.get().cloned()));
     let Some(label) = label else {
         return Ok(Evidence { bundle: verified.bundle, path: None, files: Vec::new(), warnings });
     };
@@ -193,6 +194,7 @@ pub(super) async fn verify(kernel: &Arc<Inner>, request: VerifyRequest) -> Resul
         let mut bundle = verified.bundle;
         let evidence_id = store.put_labelled(&id, &mut |evidence_id| {
             bundle.evidence_id = evidence_id.to_owned();
+            bundle.run_id = Some(id.to_string());
             verify::relabel::renamed(&bundle, &verified.files)
         })?;
         bundle.evidence_id = evidence_id;

@@ -26,7 +26,11 @@ pub mod view;
 mod workspace;
 mod writer;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -139,6 +143,8 @@ pub struct VerifyRequest {
     pub base_sha: Option<String>,
     /// Store the bundle under this label.
     pub label: Option<String>,
+    /// Store it under a label that is only chosen while the checks run, when their caller can wait no longer.
+    pub late_label: Option<Arc<OnceLock<RunId>>>,
     /// Ends the checks at once.
     pub cancel: CancellationToken,
     /// Told after each check.

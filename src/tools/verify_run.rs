@@ -7,7 +7,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     kernel::{Error, Evidence, VerifyRequest},
-    model::{Code, Time},
+    model::{Code, RunId, Time},
     sys,
 };
 
@@ -98,6 +98,8 @@ pub struct Entry {
     pub cancel: CancellationToken,
     /// When it was started.
     pub created: Time,
+    /// Where the label goes once the evidence must be kept although nobody asked for it.
+    late: Option<Arc<OnceLock<RunId>>>,
     cwd: String,
     contract: Value,
     progress: watch::Sender<Progress>,
@@ -206,22 +208,16 @@ async fn run(checks: Checks, kernel: KernelHandle, args: Args, context: CallCont
             match joined {
                 Some(entry) => entry,
                 None => {
-                    let keep = match (&label, &context.progress, context.detach) {
-                        (Some(_), _, _) => Keep::Stored,
-                        // The call may have to answer before the end; what is picked up later must be stored.
-                        (None, None, _) | (None, _, Detach::AtOnce) => Keep::Stored,
-                        (None, Some(_), Detach::Wait) => Keep::Returned,
-                    };
+                    // Evidence nobody asked to keep is kept only when the call has to answer before the end.
+                    let keep = label.is_some() || context.detach == Detach::AtOnce;
                     let label = label.unwrap_or_else(|| format!("verify-{}", sys::ids::short()));
                     let kernel = kernel.get().await?;
                     let request = VerifyRequest {
                         cwd: path,
                         contract: contract.clone(),
                         base_sha: args.base_sha,
-                        label: match keep {
-                            Keep::Stored => Some(label.clone()),
-                            Keep::Returned => None,
-                        },
+                        label: keep.then(|| label.clone()),
+                        late_label: (!keep).then(Arc::default),
                         cancel: CancellationToken::new(),
                         progress: None,
                     };
@@ -231,13 +227,6 @@ async fn run(checks: Checks, kernel: KernelHandle, args: Args, context: CallCont
         }
     };
     follow(&checks, &entry, &context).await
-}
-
-/// Whether the evidence is written or only answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Keep {
-    Stored,
-    Returned,
 }
 
 struct Names {
@@ -262,6 +251,7 @@ fn begin(
     let entry = Arc::new(Entry {
         label: names.label,
         cancel: request.cancel.clone(),
+        late: request.late_label.clone(),
         created: sys::Clock::wall(&sys::SystemClock),
         cwd: names.cwd,
         contract: names.contract,
@@ -323,6 +313,10 @@ async fn wait_end(ended: &mut watch::Receiver<Option<Ended>>) -> Option<Ended> {
 }
 
 fn running(entry: &Entry) -> Outcome {
+    if let (Some(late), Ok(label)) = (&entry.late, RunId::parse(&entry.label)) {
+        // Set before: an earlier call already had to answer.
+        let _ = late.set(label);
+    }
     let text = format!("The checks still run. Next: verify_run {{\"label\": \"{}\"}}.", entry.label);
     ToolResult::new(&Handle { running: true, label: entry.label.clone() }, text)
 }
