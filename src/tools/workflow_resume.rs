@@ -21,7 +21,7 @@ const REF_MAX: usize = 128;
 struct Args {
     /// Id of the run.
     run_id: String,
-    /// Custom engines of the run's agents by reference, as { agent: REF }; the server reads CLAWO_CUSTOM_ENGINE_<REF>. Not available yet: leave it out.
+    /// Custom engines of the run's agents by reference, as { agent: REF }; the server reads `CLAWO_CUSTOM_ENGINE_<REF>`. Not available yet: leave it out.
     #[schemars(with = "Option<Free>")]
     agent_custom_engine_refs: Option<Value>,
 }

@@ -48,7 +48,7 @@ pub fn take(fs: &dyn Fs, top: &Path, contract: &Contract) -> Result<Snapshot> {
 /// Records the protected files of the repository at `top` for checks that run in `cwd`, a directory of it.
 ///
 /// The directory decides which makefile a bare `make test` reads; it is kept in the snapshot, so that
-/// [`compare`] needs only the repository. A `cwd` outside `top` counts as `top`.
+/// [`compare()`] needs only the repository. A `cwd` outside `top` counts as `top`.
 ///
 /// # Errors
 /// The top cannot be listed, or the tree is beyond the bounds named in the message.
