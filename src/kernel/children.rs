@@ -95,7 +95,7 @@ impl KernelChildren {
         if depth > SUBFLOW_DEPTH_MAX {
             return Err(format!("subflows are nested more than {SUBFLOW_DEPTH_MAX} deep"));
         }
-        let spec = self.spec_of(ctx, &node.workflow, &parent.record).await?;
+        let spec = self.spec_of(&node.workflow, &parent.record).await?;
         let used = ctx.now().millis().saturating_sub(parent.record.created_at.millis());
         let budget = ctx.budget.left(u64::try_from(used).unwrap_or(0));
         if budget.max_agent_turns == Some(0) {
@@ -139,7 +139,7 @@ impl KernelChildren {
     }
 
     /// The spec a child executes.
-    async fn spec_of(&self, ctx: &NodeCtx, source: &SubflowSource, parent: &RunRecord) -> Result<WorkflowSpec, String> {
+    async fn spec_of(&self, source: &SubflowSource, parent: &RunRecord) -> Result<WorkflowSpec, String> {
         let read = match source {
             SubflowSource::Inline(value) => {
                 spec::read(value, "", Origin::Caller, inline_cwd(value, &parent.work_dir).as_deref(), None)
@@ -152,7 +152,6 @@ impl KernelChildren {
                 spec::read(&stored, "", Origin::Stored, None, None)
             }
         };
-        let _ = ctx;
         read.spec.ok_or_else(|| read.errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
     }
 

@@ -266,11 +266,6 @@ fn touches_workspace(spec: &WorkflowSpec, node: &Node) -> bool {
     }
 }
 
-/// Whether the verifier judges the run-level contract.
-pub fn is_run_verifier(node: &Node) -> bool {
-    matches!(&node.kind, NodeKind::Verifier(v) if v.contract == ContractSource::Run)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
