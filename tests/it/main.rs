@@ -24,6 +24,7 @@ mod secrets;
 mod server;
 mod store;
 mod store_files;
+mod survival;
 mod tidy;
 mod verify;
 mod workflow;
