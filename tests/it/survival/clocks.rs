@@ -84,7 +84,7 @@ fn jumps_of_the_clock_change_nothing() {
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     jump("+3h");
     std::thread::sleep(Duration::from_millis(400));
-    host.call("workflow_approve", json!({ "runId": run }));
+    host.call("workflow_approve", json!({ "runId": run, "approved": true }));
     within(PATIENCE, "the last agent", || calls("two") == 1);
 
     // A server with the right time meets a lease that beat three hours from now, live and dead.

@@ -221,7 +221,7 @@ fn undisturbed(kind: &str) -> Value {
         if view["endedAt"].is_string() {
             break view;
         }
-        host.call("workflow_approve", json!({ "runId": "calm" }));
+        host.call("workflow_approve", json!({ "runId": "calm", "approved": true }));
     };
     let end = end(&world, &view);
     assert_eq!(end["state"], "completed", "{view:#}");
@@ -306,7 +306,7 @@ fn lived_through(host: &mut Host, run: &str, random: &mut Random, told: &mut Tol
         if killed && Instant::now() > moment {
             match random.below(3) {
                 0 if view["state"] == "awaiting_human" => {
-                    host.send_call("workflow_approve", json!({ "runId": run }));
+                    host.send_call("workflow_approve", json!({ "runId": run, "approved": true }));
                     std::thread::sleep(Duration::from_millis(random.below(20)));
                 }
                 1 => {
@@ -318,7 +318,7 @@ fn lived_through(host: &mut Host, run: &str, random: &mut Random, told: &mut Tol
             return true;
         }
         if view["state"] == "awaiting_human" && (!killed || random.below(8) == 0) {
-            let id = host.send_call("workflow_approve", json!({ "runId": run }));
+            let id = host.send_call("workflow_approve", json!({ "runId": run, "approved": true }));
             let answer = host.answer(id);
             let code = &answer["result"]["structuredContent"]["code"];
             // One that was not answered before the last kill may have been taken.
