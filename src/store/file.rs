@@ -17,6 +17,10 @@ use crate::{
 /// Free space below which nothing new is begun: room for the logs and evidence of runs under way.
 pub const MIN_FREE: u64 = 64 * 1024 * 1024;
 
+/// The part of it that a run needs to go on after the disk was full. With less, a result that is lost today is
+/// lost again, and whoever made it is paid again.
+const GO_ON_PART: u64 = 4;
+
 /// What a store is opened with.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -73,6 +77,12 @@ fn boot_id(fs: &dyn Fs) -> Option<String> {
 impl Store for FileStore {
     fn create(&self, run: NewRun) -> Result<Box<dyn Claim>> {
         Ok(Box::new(create::create(&self.shared, &run)?))
+    }
+
+    fn room(&self) -> Result<()> {
+        let Shared { fs, layout, min_free, .. } = self.shared.as_ref();
+        let (free, needed) = (fs.free_space(layout.wf())?, min_free / GO_ON_PART);
+        if free < needed { Err(Error::LowSpace { free, needed }) } else { Ok(()) }
     }
 
     fn claim(&self, run: &RunId) -> Result<Box<dyn Claim>> {

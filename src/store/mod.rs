@@ -106,7 +106,7 @@ pub enum Error {
         limit: usize,
     },
     /// Too little space left to begin something new.
-    #[error("only {free} bytes are free in the state directory, {needed} are needed to begin")]
+    #[error("only {free} bytes are free in the state directory, {needed} are needed")]
     LowSpace {
         /// Free bytes.
         free: u64,
@@ -200,6 +200,10 @@ pub struct InboxItem {
 pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Creates a run and claims it in one step. [`Error::Exists`] changes nothing.
     fn create(&self, run: NewRun) -> Result<Box<dyn Claim>>;
+    /// Whether there is room to go on with a run whose writing failed; [`Error::LowSpace`] when there is not.
+    fn room(&self) -> Result<()> {
+        Ok(())
+    }
     /// Takes a run over for writing, after recovering what a crash left.
     fn claim(&self, run: &RunId) -> Result<Box<dyn Claim>>;
     /// Reads a run without blocking its owner and without writing.

@@ -81,6 +81,12 @@ fn living(needle: &str) -> Vec<String> {
     found
 }
 
+/// Processes that sleep for as long as `mark` says, which no others of the machine do.
+fn sleeping(mark: &str) -> Vec<String> {
+    let asleep = |line: &String| line.split_once(' ').is_some_and(|(_, command)| command.starts_with("sleep "));
+    living(mark).into_iter().filter(asleep).collect()
+}
+
 /// What stands in a log, its events with their line's number and epoch.
 fn log_of(world: &World, run: &str) -> Vec<serde_json::Value> {
     let text = std::fs::read_to_string(world.run_dir(run).join("events.jsonl")).unwrap_or_default();

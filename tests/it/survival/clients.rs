@@ -16,6 +16,9 @@ use crate::{
     support::World,
 };
 
+/// Sessions a server keeps of clients that never end theirs.
+const KEPT: usize = 128;
+
 /// What a server holds of the system.
 #[derive(Debug, Clone, Copy)]
 struct Held {
@@ -46,6 +49,30 @@ impl Held {
     }
 }
 
+/// The newest sessions work; one that is used now and then is not forgotten either, one that is not is unknown.
+#[test]
+fn sessions_nobody_uses_make_room() {
+    let world = World::new();
+    let web = Web::start(&world);
+    let bearer = web.bearer();
+    let status = |session: &str| {
+        let headers = [
+            ("Authorization", bearer.as_str()),
+            ("Mcp-Session-Id", session),
+            ("MCP-Protocol-Version", "2025-11-25"),
+        ];
+        web.ask("POST", &headers, &json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {} }).to_string()).0
+    };
+    let (used, unused) = (hello(&web), hello(&web));
+    for n in 0..KEPT {
+        let session = hello(&web);
+        if n % 50 == 0 {
+            assert_eq!((status(&used), status(&session)), (200, 200));
+        }
+    }
+    assert_eq!((status(&used), status(&unused), status(&hello(&web))), (200, 404, 200));
+}
+
 /// Surface section 7: sessions over HTTP, ended well, dropped in a stream, in a request, in a wait, in the middle of
 /// an answer. What the server holds after fifty and after two hundred more is the same.
 #[test]
@@ -59,6 +86,10 @@ fn clients_come_and_go_without_growth() {
         web.call("workflow_status", &json!({ "runId": "parked" }))["state"] == "awaiting_human"
     });
     let more = rounds("CLAWO_TEST_CLIENTS", 200) as usize;
+    // As many as are kept, and some: what is too much is forgotten from here on.
+    for _ in 0..KEPT + 20 {
+        hello(&web);
+    }
     churn(&web, 0, 50);
     let first = settled(&web, None);
     churn(&web, 50, more);
@@ -77,9 +108,9 @@ fn clients_come_and_go_without_growth() {
     ));
 }
 
-/// What the server holds once closed connections are noticed.
+/// What the server holds once closed connections are noticed, waits are over and idle threads have ended.
 fn settled(web: &Web, before: Option<Held>) -> Held {
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(25);
     loop {
         std::thread::sleep(Duration::from_millis(500));
         let now = Held::of(web.child.id());
@@ -90,22 +121,26 @@ fn settled(web: &Web, before: Option<Held>) -> Held {
     }
 }
 
+/// Begins a session; its id.
+fn hello(web: &Web) -> String {
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } } });
+    let (status, head, body) = web.ask("POST", &[("Authorization", &web.bearer())], &body.to_string());
+    assert_eq!(status, 200, "{body}");
+    let session =
+        head.lines().find_map(|l| l.split_once(": ").filter(|(k, _)| k.eq_ignore_ascii_case("mcp-session-id")));
+    session.unwrap().1.to_owned()
+}
+
 fn churn(web: &Web, from: usize, count: usize) {
     let bearer = web.bearer();
-    let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } } })
-    .to_string();
     let list = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {} }).to_string();
     let wait = json!({ "jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {
-        "name": "workflow_status", "arguments": { "runId": "parked", "waitMs": 50_000 } } })
+        "name": "workflow_status", "arguments": { "runId": "parked", "waitMs": 3_000 } } })
     .to_string();
     let auth = ("Authorization", bearer.as_str());
     for n in from..from + count {
-        let (status, head, body) = web.ask("POST", &[auth], &hello);
-        assert_eq!(status, 200, "{body}");
-        let session =
-            head.lines().find_map(|l| l.split_once(": ").filter(|(k, _)| k.eq_ignore_ascii_case("mcp-session-id")));
-        let session = session.unwrap().1.to_owned();
+        let session = hello(web);
         let headers = [auth, ("Mcp-Session-Id", session.as_str()), ("MCP-Protocol-Version", "2025-11-25")];
         let (status, _, body) = web.ask("POST", &headers, &list);
         assert!(status == 200 && body.contains("workflow_start"), "{status} {body}");

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::json;
 
-use super::{living, log_of, lose_lock, possible, say, succeeds};
+use super::{log_of, lose_lock, possible, say, sleeping, succeeds};
 use crate::{
     server::host::{Host, PATIENCE, command, within},
     support::{World, agent},
@@ -39,7 +39,7 @@ fn a_late_line_counts_for_nothing_and_harms_nobody() {
     a.read();
     a.initialize("2025-11-25");
     a.start(&world, "late", json!({ "name": "late", "nodes": [agent("work", "Work.", &model)] }));
-    within(PATIENCE, "A's agent", || !living("sleep 47120711").is_empty());
+    within(PATIENCE, "A's agent", || !sleeping("47120711").is_empty());
     // Nothing is being written then.
     std::thread::sleep(Duration::from_millis(2500));
     let lines = log_of(&world, "late").len();
@@ -56,7 +56,7 @@ fn a_late_line_counts_for_nothing_and_harms_nobody() {
     within(PATIENCE, "A's line is there", || text().contains("written too late"));
     let answer = a.answer(steer);
     assert_eq!(answer["result"]["structuredContent"]["code"], "superseded", "{answer:#}");
-    within(Duration::from_secs(10), "A has ended its agent", || living("sleep 47120711").is_empty());
+    within(Duration::from_secs(10), "A has ended its agent", || sleeping("47120711").is_empty());
 
     std::fs::write(world.root().join("go"), "").unwrap();
     let done = b.until("late", |v| v["endedAt"].is_string());

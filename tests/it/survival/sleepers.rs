@@ -9,7 +9,7 @@ use std::{
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use super::{living, lose_lock, say};
+use super::{living, lose_lock, say, sleeping};
 use crate::{
     server::host::{Host, PATIENCE, show, signal, within},
     support::{World, agent, check, git, with},
@@ -66,7 +66,7 @@ impl Picture {
 fn first_hangs(world: &World, mark: &str) -> String {
     let script = format!(
         r#"echo call >> ../calls
-        mkdir ../once 2>/dev/null || exit 0
+        mkdir ../once 2>/dev/null || {{ echo by the second > value; exit 0; }}
         setsid sleep {mark} &
         (setsid sh -c 'trap "" TERM HUP INT; while :; do sleep 1; done' {mark} &)
         sh -c 'kill -STOP $$; sleep {mark}' &
@@ -78,7 +78,6 @@ fn first_hangs(world: &World, mark: &str) -> String {
             "ignoreSigterm",
             "ignoreInterrupt",
             { "run": ["sh", "-c", script] },
-            { "write": { "path": "value", "content": "by the second\n" } },
             { "say": "done" },
         ] }]),
     )
@@ -198,7 +197,7 @@ fn a_woken_owner_starts_no_agent() {
     b.call("workflow_resume", json!({ "runId": "due" }));
     within(PATIENCE, "the second agent, B's", || calls(&world) == 2);
     std::thread::sleep(Duration::from_millis(500));
-    let (ours, lines) = (living("sleep 47120703"), super::log_of(&world, "due").len());
+    let (ours, lines) = (sleeping("47120703"), super::log_of(&world, "due").len());
     signal(a.pid(), Signal::SIGCONT);
     std::thread::sleep(2 * TWO_LOOKS);
     let view = a.until("due", |_| true);
@@ -207,7 +206,7 @@ fn a_woken_owner_starts_no_agent() {
     let owners = std::fs::read_to_string(world.root().join("calls")).unwrap();
     assert_ne!(owners.lines().next(), owners.lines().nth(1), "each called by its own server");
     assert_eq!(a.close().0, 0);
-    assert_eq!(living("sleep 47120703"), ours, "B's agent is untouched");
+    assert_eq!(sleeping("47120703"), ours, "B's agent is untouched");
     b.call("workflow_cancel", json!({ "runId": "due" }));
 }
 
@@ -235,7 +234,7 @@ fn a_sleeper_is_a_stranger_in_the_run_made_anew() {
     ] }]),
     );
     b.start(&world, "again", json!({ "name": "new", "nodes": [agent("other", "Work.", &hang)] }));
-    within(PATIENCE, "the new agent and its child", || !living("sleep 47120705").is_empty());
+    within(PATIENCE, "the new agent and its child", || !sleeping("47120705").is_empty());
     std::thread::sleep(TWO_LOOKS);
     let (before, ours) = (Picture::of(&world, "again"), living("47120705"));
 

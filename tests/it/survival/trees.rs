@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{living, say};
+use super::{living, say, sleeping};
 use crate::{
     server::host::{Host, PATIENCE, shown, within},
     support::{World, agent, with},
@@ -68,12 +68,10 @@ fn no_tree_outlives_what_started_it() {
         { "spawn": { "argv": ["sleep", "47120800"], "detach": true, "newSession": true } }, "hang" ] }]),
     );
     neighbour.start(&next_door, "calm", json!({ "name": "calm", "nodes": [agent("a", "x", &model)] }));
-    within(PATIENCE, "the neighbour's child", || !living("sleep 47120800").is_empty());
+    within(PATIENCE, "the neighbour's child", || !sleeping("47120800").is_empty());
     let theirs = living("47120800");
 
     let mut host = Host::open(&world);
-    let sleeps = |line: &&String| line.split_once(' ').is_some_and(|(_, command)| command.starts_with("sleep "));
-    let sleepers = |mark: &str| living(mark).iter().filter(sleeps).count();
     let mut took = Vec::new();
     for (how, mark) in [("cancel", "47120801"), ("limit", "47120802"), ("end", "47120803"), ("kill", "47120804")] {
         let id = format!("{how}-{}", std::process::id());
@@ -84,7 +82,7 @@ fn no_tree_outlives_what_started_it() {
             spec["nodes"] = json!([node]);
         }
         host.start(&world, &id, spec);
-        within(PATIENCE, "a wild tree", || sleepers(mark) >= 9);
+        within(PATIENCE, "a wild tree", || sleeping(mark).len() >= 9);
         let begun = Instant::now();
         match how {
             "cancel" => {
