@@ -25,6 +25,7 @@ mod server;
 mod store;
 mod store_fence;
 mod store_files;
+mod survival;
 mod tidy;
 mod verify;
 mod workflow;
