@@ -11,9 +11,7 @@ use axum::{
     middleware::Next,
     response::Response,
 };
-use rmcp::transport::streamable_http_server::{
-    SessionId, SessionManager, session::local::LocalSessionManager,
-};
+use rmcp::transport::streamable_http_server::{SessionId, SessionManager, session::local::LocalSessionManager};
 
 /// Sessions kept. A client whose session was forgotten is told that it does not exist and begins another one.
 const SESSIONS_MAX: usize = 128;

@@ -56,12 +56,14 @@ fn sessions_nobody_uses_make_room() {
     let web = Web::start(&world);
     let bearer = web.bearer();
     let status = |session: &str| {
-        let headers = [
-            ("Authorization", bearer.as_str()),
-            ("Mcp-Session-Id", session),
-            ("MCP-Protocol-Version", "2025-11-25"),
-        ];
-        web.ask("POST", &headers, &json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {} }).to_string()).0
+        let headers =
+            [("Authorization", bearer.as_str()), ("Mcp-Session-Id", session), ("MCP-Protocol-Version", "2025-11-25")];
+        web.ask(
+            "POST",
+            &headers,
+            &json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {} }).to_string(),
+        )
+        .0
     };
     let (used, unused) = (hello(&web), hello(&web));
     for n in 0..KEPT {
