@@ -349,7 +349,7 @@ fn kept(host: &mut Host, told: &Told) {
         assert!(events.len() < 500, "too many to compare");
         for event in events {
             there.entry((run.clone(), event["seq"].as_u64().unwrap())).or_default().push(event.clone());
-            steers.extend((event["type"] == "steer").then(|| event.to_string()));
+            steers.extend((event["event"]["type"] == "steer").then(|| event.to_string()));
         }
     }
     assert!(told.events.len() > 3, "the client was told of {} commits", told.events.len());
