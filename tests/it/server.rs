@@ -2,9 +2,12 @@
 
 mod command;
 mod ending;
+mod endless;
 mod host;
+mod huge;
 mod kill_loop;
 mod load;
+mod many;
 mod opening;
 mod purity;
 mod race;
