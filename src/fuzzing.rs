@@ -266,6 +266,25 @@ mod tests {
     /// Mutations of each target's corpus.
     const MUTATIONS: usize = 1500;
 
+    /// What can be fuzzed is what is tested here.
+    #[test]
+    fn every_target_has_its_program() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz");
+        let manifest: toml::Table =
+            String::from_utf8(RealFs.read(&root.join("Cargo.toml")).unwrap()).unwrap().parse().unwrap();
+        let mut bins: Vec<&str> =
+            manifest["bin"].as_array().unwrap().iter().map(|b| b["name"].as_str().unwrap()).collect();
+        let mut names = TARGETS.map(|(name, _)| name);
+        bins.sort_unstable();
+        names.sort_unstable();
+        assert_eq!(bins, names);
+        for name in names {
+            let program = RealFs.read(&root.join(format!("fuzz_targets/{name}.rs"))).unwrap();
+            assert!(String::from_utf8(program).unwrap().contains(&format!("claw_orchestrator::fuzzing::{name}(data)")));
+            assert!(!RealFs.read(&root.join(format!("dictionaries/{name}.dict"))).unwrap().is_empty());
+        }
+    }
+
     fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
         let mut names = RealFs.list(&dir).unwrap();

@@ -198,11 +198,11 @@ fn ten_thousand_stored_runs_are_listed() {
     let world = World::new();
     let mut host = Host::open(&world);
     let routers = json!({ "name": "routers", "nodes": [{ "id": "one", "kind": "router", "routes": [] }] });
-    host.start(&world, "template", routers.clone());
-    host.until("template", |v| v["state"] == "completed");
+    host.start(&world, "first-of-them", routers.clone());
+    host.until("first-of-them", |v| v["state"] == "completed");
     assert_eq!(host.close().0, 0);
-    let mut wanted = vec!["template".to_owned()];
-    wanted.extend(store(&world, "template", STORED));
+    let mut wanted = vec!["first-of-them".to_owned()];
+    wanted.extend(store(&world, "first-of-them", STORED));
     wanted.reverse();
     let stored = begun.elapsed();
 
