@@ -11,7 +11,7 @@ use std::{
 use claw_orchestrator::{
     model::RunId,
     store::{FileStore, NewRun, Options, Store},
-    sys::{Fs, FsFile, FsLock, Meta, RealFs, SystemClock},
+    sys::{Fs, FsAppend, FsFile, FsLock, Meta, RealFs, SystemClock},
 };
 use serde_json::{Value, json};
 
@@ -133,6 +133,10 @@ impl Fs for Unsynced {
     }
     fn open_write(&self, path: &Path) -> Kept<Box<dyn FsFile>> {
         Ok(Box::new(UnsyncedFile(RealFs.open_write(path)?)))
+    }
+    // Nothing is appended here: a copy is made whole.
+    fn open_append(&self, path: &Path) -> Kept<Box<dyn FsAppend>> {
+        RealFs.open_append(path)
     }
     fn rename(&self, from: &Path, to: &Path) -> Kept<()> {
         RealFs.rename(from, to)
