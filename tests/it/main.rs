@@ -24,6 +24,7 @@ mod secrets;
 mod server;
 mod store;
 mod store_files;
+mod store_list;
 mod tidy;
 mod verify;
 mod workflow;
