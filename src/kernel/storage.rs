@@ -70,6 +70,7 @@ impl Actor {
                     }
                 }
                 Ok(Err(store::Error::Owned { .. } | store::Error::NotFound(_) | store::Error::Superseded { .. })) => {
+                    self.superseded.cancel();
                     return false;
                 }
                 Ok(Err(e)) => tracing::warn!(%run, error = %e, "the run cannot be opened yet"),

@@ -246,8 +246,11 @@ pub trait Claim: Send + fmt::Debug {
     fn seq(&self) -> u64;
     /// Adds one batch. When it returns, the batch survives a power cut. Gives its `seq` and wall time.
     fn commit(&mut self, events: &[Value]) -> Result<(u64, Time)>;
-    /// Caches the record as it stands after the last batch. Best effort: a failure costs readers time only.
-    fn checkpoint(&mut self, record: &Value);
+    /// Whether enough was added since the last checkpoint that readers gain by another one.
+    fn checkpoint_due(&self) -> bool;
+    /// Caches the record, as JSON, as it stands after the last batch. Best effort: a failure costs readers time
+    /// only.
+    fn checkpoint(&mut self, record: &str);
     /// Proves that this is still the owner; called right before an effect that leaves the run.
     fn check(&self) -> Result<()>;
     /// Stores long text or a file below the run, durably, before the batch that names it.

@@ -1,12 +1,12 @@
 //! The built program as hosts use it: a child process on a home of its own, spoken to over its pipes or its port.
 
 mod command;
+mod cut_starts;
 mod ending;
-mod host;
-mod kill_loop;
+pub(crate) mod host;
 mod load;
 mod opening;
 mod purity;
 mod race;
 mod two;
-mod web;
+pub(crate) mod web;

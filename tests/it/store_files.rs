@@ -120,7 +120,7 @@ fn a_long_log_is_read_from_its_end() {
     let pad = "x".repeat(400);
     for n in 1..=500 {
         claim.commit(&[json!({ "type": "log", "n": n, "pad": pad })]).unwrap();
-        claim.checkpoint(&json!(upto(n)));
+        claim.checkpoint(&json!(upto(n)).to_string());
     }
     let loaded = home.open().load(&id("a")).unwrap();
     assert_eq!((loaded.checkpoint.unwrap().0, loaded.lines.len()), (501, 0));
