@@ -1,5 +1,7 @@
 //! The bare work of the disk that `scripts/measure` compares runs with: `bare_disk log|run DIR RUN...` does in `DIR`
 //! what the logs, or all files, of these runs need at least, one after another, and prints the milliseconds.
+#![expect(clippy::print_stdout, clippy::disallowed_methods, clippy::disallowed_types, reason = "a program of its own")]
+#![expect(unreachable_pub, reason = "benches share it")]
 
 use std::{io, path::Path, time::Duration};
 

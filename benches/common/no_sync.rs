@@ -5,7 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use claw_orchestrator::sys::{Fs, FsFile, FsLock, Meta, RealFs, fs::Result};
+use claw_orchestrator::sys::{
+    Fs, FsFile, FsLock, Meta, RealFs,
+    fs::{FileId, FsAppend, Result},
+};
 
 /// A file system that forgets everything in a power cut.
 #[derive(Debug)]
@@ -26,6 +29,21 @@ impl FsFile for File {
     }
     fn len(&self) -> Result<u64> {
         self.0.len()
+    }
+}
+
+#[derive(Debug)]
+struct Tail(Box<dyn FsAppend>);
+
+impl FsAppend for Tail {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.0.append(bytes)
+    }
+    fn sync(&mut self) -> Result<()> {
+        Ok(())
+    }
+    fn stat(&self) -> Result<(FileId, u64)> {
+        self.0.stat()
     }
 }
 
@@ -56,6 +74,9 @@ impl Fs for NoSync {
     }
     fn open_write(&self, path: &Path) -> Result<Box<dyn FsFile>> {
         Ok(Box::new(File(RealFs.open_write(path)?)))
+    }
+    fn open_append(&self, path: &Path) -> Result<Box<dyn FsAppend>> {
+        Ok(Box::new(Tail(RealFs.open_append(path)?)))
     }
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         RealFs.rename(from, to)

@@ -19,7 +19,7 @@ use std::{
 use super::{Listed, Result, layout, load, shared::Shared};
 use crate::{
     model::{RunId, Time},
-    sys::{Kind, Meta},
+    sys::{Kind, Meta, fs::FileId},
 };
 
 /// No file system in use counts its times of change more coarsely.
@@ -54,6 +54,7 @@ struct Seen {
 #[derive(Debug, Clone)]
 struct Entry {
     what: What,
+    id: FileId,
     mtime_ns: i128,
     /// Whether it was read long enough after its last change for every later one to show.
     settled: bool,
@@ -175,14 +176,14 @@ fn look(shared: &Shared, run: &RunId, former: Option<&Entry>, now_ns: i128) -> R
         Err(e) if e.is_not_found() => return Ok(None),
         Err(e) => return Err(e.into()),
     };
-    if let Some(former) = former.filter(|f| f.settled && f.mtime_ns == meta.mtime_ns) {
+    if let Some(former) = former.filter(|f| f.settled && (f.id, f.mtime_ns) == (meta.id, meta.mtime_ns)) {
         return Ok(Some(former.clone()));
     }
     let grain = i128::try_from(GRAIN.as_nanos()).unwrap_or(i128::MAX);
     let settled = now_ns.saturating_sub(meta.mtime_ns) >= grain;
     let listed = if meta.kind == Kind::Dir { read(shared, run)? } else { None };
     let what = listed.map_or_else(|| What::Other(run.clone()), What::Run);
-    Ok(Some(Entry { what, mtime_ns: meta.mtime_ns, settled }))
+    Ok(Some(Entry { what, id: meta.id, mtime_ns: meta.mtime_ns, settled }))
 }
 
 /// Reads what a directory is; `None` when it is no run.

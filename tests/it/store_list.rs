@@ -14,7 +14,10 @@ use std::{
 use claw_orchestrator::{
     model::Time,
     store::{FileStore, Listed, Store},
-    sys::{Clock, Fs, FsFile, FsLock, Meta, RealFs, SystemClock, fs::Result},
+    sys::{
+        Clock, Fs, FsFile, FsLock, Meta, RealFs, SystemClock,
+        fs::{FsAppend, Result},
+    },
 };
 
 use crate::store::{Home, commit, finished, id, new_run};
@@ -69,6 +72,9 @@ impl Fs for Counting {
     }
     fn open_write(&self, path: &Path) -> Result<Box<dyn FsFile>> {
         RealFs.open_write(path)
+    }
+    fn open_append(&self, path: &Path) -> Result<Box<dyn FsAppend>> {
+        RealFs.open_append(path)
     }
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         RealFs.rename(from, to)

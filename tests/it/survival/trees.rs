@@ -35,7 +35,8 @@ fn script(mark: &str) -> String {
 
 /// A run whose agent leaves that tree and then does `last`.
 fn spec(world: &World, mark: &str, last: Value) -> Value {
-    let steps = json!(["ignoreSigterm", "ignoreInterrupt", { "run": ["sh", "-c", script(mark)] }, { "say": "wild" }, last]);
+    let steps =
+        json!(["ignoreSigterm", "ignoreInterrupt", { "run": ["sh", "-c", script(mark)] }, { "say": "wild" }, last]);
     let model = world.scenario(mark, json!([{ "times": 0, "steps": steps }]));
     json!({ "name": "tree", "nodes": [agent("a", "Go wild.", &model)] })
 }
