@@ -190,9 +190,9 @@ fn apply(record: &mut RunRecord, spec: &WorkflowSpec, at: Time, event: &Event) {
         Event::Vote { vote } => record.consensus_votes.push(vote.clone()),
         Event::Cost { node, spend } => {
             record.spend.cost_usd = usd(record.spend.cost_usd + spend.cost_usd);
-            record.spend.turns += spend.turns;
-            record.spend.tokens_in += spend.tokens_in;
-            record.spend.tokens_out += spend.tokens_out;
+            record.spend.turns = record.spend.turns.saturating_add(spend.turns);
+            record.spend.tokens_in = record.spend.tokens_in.saturating_add(spend.tokens_in);
+            record.spend.tokens_out = record.spend.tokens_out.saturating_add(spend.tokens_out);
             record.spend.estimated |= spend.estimated;
             if let Some(entry) = record.node_mut(node.as_str()) {
                 entry.cost_usd = usd(entry.cost_usd + spend.cost_usd);

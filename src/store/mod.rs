@@ -35,6 +35,8 @@ mod load;
 mod model_disk;
 #[cfg(test)]
 mod model_fs;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
 mod recover;
 mod retention;
 mod scan;

@@ -3,8 +3,11 @@
 mod command;
 mod cut_starts;
 mod ending;
+mod endless;
 pub(crate) mod host;
+mod huge;
 mod load;
+mod many;
 mod opening;
 mod purity;
 mod race;

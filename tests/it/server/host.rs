@@ -270,14 +270,30 @@ impl Host {
     /// Follows a run until it looks like this.
     #[track_caller]
     pub(crate) fn until(&mut self, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        self.until_in(PATIENCE, id, wanted)
+    }
+
+    /// Follows a run that may take long until it looks like this.
+    #[track_caller]
+    pub(super) fn until_in(&mut self, limit: Duration, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let begun = Instant::now();
         loop {
             let view = self.call("workflow_status", json!({ "runId": id, "waitMs": 1000 }));
             if wanted(&view) {
                 return view;
             }
-            assert!(begun.elapsed() < PATIENCE, "{id} never got there: {view:#}");
+            assert!(begun.elapsed() < limit, "{id} never got there: {view:#}");
         }
+    }
+
+    /// Resident memory of the server in KiB: now, and the most there ever was.
+    pub(super) fn memory(&self) -> (u64, u64) {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let of = |name: &str| {
+            let line = status.lines().find(|l| l.starts_with(name)).unwrap();
+            line.split_whitespace().nth(1).unwrap().parse().unwrap()
+        };
+        (of("VmRSS:"), of("VmHWM:"))
     }
 
     /// SIGKILL, as a crash would.

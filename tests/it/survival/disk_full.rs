@@ -195,7 +195,7 @@ fn at(disk: &Path, home: &Path, level: u64, first: &str, refused: &mut Refused) 
         match commit(claim.as_mut(), n, 3000) {
             Ok(()) => {
                 acknowledged = n;
-                claim.checkpoint(&json!({ "n": n, "text": "z".repeat(5000) }));
+                claim.checkpoint(&json!({ "n": n, "text": "z".repeat(5000) }).to_string());
             }
             Err(e) => {
                 refused.commits += 1;
