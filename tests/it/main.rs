@@ -34,3 +34,4 @@ mod workflow_children;
 mod workflow_control;
 mod workflow_crash;
 mod workflow_limits;
+mod workflow_list;
