@@ -46,7 +46,7 @@ impl KernelChildren {
             }
             Some(child) => {
                 // Started by an attempt that a crash cut off; it may be running, interrupted, ended or never made.
-                match start::resume(&self.kernel, child).await {
+                match self.go_on_with(ctx, child).await {
                     Ok(()) => child.clone(),
                     Err(e) if e.code == Code::RunOwned => child.clone(),
                     Err(e) if e.code == Code::RunNotFound => self.begin(ctx).await?,
@@ -66,6 +66,25 @@ impl KernelChildren {
             output.text = String::from_utf8_lossy(&bytes).into_owned();
         }
         Ok(outcome)
+    }
+
+    /// Continues a child. A store that fails is asked again, as for any other run: the child is there, and a parent
+    /// that gave up would end before it.
+    async fn go_on_with(&self, ctx: &NodeCtx, child: &RunId) -> super::Result<()> {
+        let mut pause = super::storage::REOPEN_FIRST;
+        loop {
+            match start::resume(&self.kernel, child).await {
+                Err(e) if e.code == Code::StoreUnavailable && !ctx.cancel.is_cancelled() => {
+                    tracing::warn!(%child, error = %e, "a child run cannot be continued yet");
+                }
+                other => return other,
+            }
+            tokio::select! {
+                () = ctx.cancel.cancelled() => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+            pause = (pause * 2).min(super::storage::REOPEN_LAST);
+        }
     }
 
     /// Whether a run is this node's child, or not there at all. Anybody may start a run under any free id.
@@ -131,7 +150,7 @@ impl KernelChildren {
             Ok(_) => Ok(child),
             // Made by an attempt whose answer a crash swallowed.
             Err(e) if e.code == Code::RunExists && self.is_ours(ctx, &child).await? => {
-                start::resume(&self.kernel, &child).await.map_err(|e| e.to_string())?;
+                self.go_on_with(ctx, &child).await.map_err(|e| e.to_string())?;
                 Ok(child)
             }
             Err(e) => Err(format!("child run '{child}' did not start: {e}")),
@@ -165,7 +184,7 @@ impl KernelChildren {
             }
             if found.record.state != RunState::AwaitingHuman && !found.live && self.kernel.live.get(child).is_none() {
                 // Its executor is gone (the process that ran it ended); this one goes on with it.
-                match start::resume(&self.kernel, child).await {
+                match self.go_on_with(ctx, child).await {
                     Ok(()) => {}
                     Err(e) if e.code == Code::RunOwned => tokio::time::sleep(OWNED_PAUSE).await,
                     Err(e) => return Err(e.to_string()),
