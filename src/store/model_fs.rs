@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::model_disk::{Disk, Inode, NameOp, Write};
-use crate::sys::{Fs, FsError, FsFile, FsLock, Kind, Meta, fs::Result};
+use crate::sys::{FileId, Fs, FsAppend, FsError, FsFile, FsLock, Kind, Meta, fs::Result};
 
 /// How an operation is made to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -313,9 +313,10 @@ impl Fs for ModelFs {
         let inode = named("look at", path, state.find(path))?;
         Ok(match state.disk.inodes[inode].as_ref() {
             Inode::File { live, changed, .. } => {
-                Meta { kind: Kind::File, len: live.len() as u64, mtime_ns: i128::from(*changed), mode: 0o600 }
+                let (id, len) = (file_id(inode), live.len() as u64);
+                Meta { kind: Kind::File, id, len, mtime_ns: i128::from(*changed), mode: 0o600 }
             }
-            Inode::Dir { .. } => Meta { kind: Kind::Dir, len: 0, mtime_ns: 0, mode: 0o700 },
+            Inode::Dir { .. } => Meta { kind: Kind::Dir, id: file_id(inode), len: 0, mtime_ns: 0, mode: 0o700 },
         })
     }
 
@@ -344,6 +345,11 @@ impl Fs for ModelFs {
     }
 
     fn open_write(&self, path: &Path) -> Result<Box<dyn FsFile>> {
+        let inode = named("open", path, self.state().find(path))?;
+        Ok(Box::new(ModelFile { fs: self.clone(), inode, path: path.to_owned() }))
+    }
+
+    fn open_append(&self, path: &Path) -> Result<Box<dyn FsAppend>> {
         let inode = named("open", path, self.state().find(path))?;
         Ok(Box::new(ModelFile { fs: self.clone(), inode, path: path.to_owned() }))
     }
@@ -385,6 +391,10 @@ impl Fs for ModelFs {
     }
 }
 
+fn file_id(inode: usize) -> FileId {
+    FileId { device: 1, inode: inode as u64 }
+}
+
 #[derive(Debug)]
 struct ModelFile {
     fs: ModelFs,
@@ -420,7 +430,26 @@ struct ModelLock {
     inode: usize,
 }
 
-impl FsLock for ModelLock {}
+impl FsAppend for ModelFile {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        let end = FsFile::len(self)?;
+        self.write_at(end, bytes)
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        FsFile::sync(self)
+    }
+
+    fn stat(&self) -> Result<(FileId, u64)> {
+        Ok((file_id(self.inode), FsFile::len(self)?))
+    }
+}
+
+impl FsLock for ModelLock {
+    fn id(&self) -> FileId {
+        file_id(self.inode)
+    }
+}
 
 impl Drop for ModelLock {
     fn drop(&mut self) {
