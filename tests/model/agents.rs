@@ -2,24 +2,24 @@
 
 use std::{
     collections::BTreeMap,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use claw_orchestrator::{
-    engines::{
-        Boxed, Capabilities, Engine, EngineError, ErrorClass, Session, SessionSpec, Sink, TurnOutcome,
-    },
+    engines::{Boxed, Capabilities, Engine, EngineError, ErrorClass, Session, SessionSpec, Sink, TurnOutcome},
     model::{NodeState, RunId, run::Spend, spec::EngineChoice},
+    sys::Clock,
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    clock::ModelClock,
     flow::Flow,
     journal::Journal,
     memory::MemoryFs,
-    script::{How, Place, Script, Temper},
+    script::{How, Place, QUOTA_MS, Script, Temper},
 };
 
 /// Name of the engine.
@@ -35,6 +35,7 @@ pub struct Agents {
     pub flow: Arc<Flow>,
     pub journal: Journal,
     pub fs: MemoryFs,
+    pub clock: Arc<ModelClock>,
     /// Where agents write.
     pub project: PathBuf,
     pub alive: Alive,
@@ -70,7 +71,7 @@ impl Engine for Agents {
 
 /// One agent.
 #[derive(Debug)]
-struct Agent {
+pub struct Agent {
     agents: Agents,
     run: RunId,
     node: String,
@@ -80,7 +81,7 @@ struct Agent {
 
 impl Agents {
     /// Starts an agent, and notes when the log does not allow it.
-    fn begin(&self, spec: &SessionSpec) -> Agent {
+    pub fn begin(&self, spec: &SessionSpec) -> Agent {
         let var = |name: &str| spec.run_env.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone()).unwrap();
         let run = RunId::parse(&var("CLAWO_RUN_ID")).unwrap();
         let (node, visit, attempt) = (var("CLAWO_NODE_ID"), var("CLAWO_VISIT"), var("CLAWO_ATTEMPT"));
@@ -120,27 +121,31 @@ impl Agents {
 
 impl Agent {
     async fn answer(&self, message: &str, cancel: &CancellationToken) -> TurnOutcome {
-        let Agents { script, flow, journal, fs, project, .. } = &self.agents;
+        let Agents { script, flow, journal, fs, project, clock, .. } = &self.agents;
         let known = journal.with(&self.run, |run| {
             let standing = run.nodes.get(&self.node).cloned().unwrap_or_default();
             // What was on the log when the attempt began must be in its prompt.
             let missed = run.steers.values().find(|s| {
                 !s.applied && s.seq < standing.begun && standing.attempt == self.attempt && !message.contains(&s.text)
             });
-            (run.context, standing.visit, standing.failures, missed.map(|s| s.text.clone()))
+            let waited = standing.waited.contains(&self.who);
+            (run.context, standing.visit, standing.failures, missed.map(|s| s.text.clone()), waited)
         });
-        let (context, visit, failures, missed) = known.unwrap_or_default();
+        let (context, visit, failures, missed, waited) = known.unwrap_or_default();
         if let Some(text) = missed.filter(|_| self.who != "synthesis") {
             journal.wrong(format!("{}: {} was not told '{text}'", self.run, self.node));
         }
         let temper = flow.temper("n", &self.node).unwrap_or(Temper::Steady);
         let temper = if self.who == "synthesis" { merging(temper) } else { temper };
         let place = Place { context, node: &self.node, visit, failures, who: &self.who };
-        let act = script.act(temper, &place);
+        let rationed = temper == Temper::Rationed && failures == 0 && !waited;
+        let act = if rationed { script.rationed(&place) } else { script.act(temper, &place) };
         let ends = async {
             match act.how {
                 How::Hangs => std::future::pending().await,
-                How::Good | How::Bad | How::Denied => tokio::time::sleep(Duration::from_millis(act.after_ms)).await,
+                How::Good | How::Bad | How::Denied | How::Rationed => {
+                    tokio::time::sleep(Duration::from_millis(act.after_ms)).await
+                }
             }
         };
         let stopped = tokio::select! {
@@ -153,12 +158,18 @@ impl Agent {
             return self.outcome(act.cents, Some(EngineError::new(ErrorClass::Interrupted, "stopped")));
         }
         if let Some(word) = act.word {
-            fs.write(&Path::new(project).join("state"), word.text());
+            let (first, second) = word.holds();
+            fs.put(&project.join("a"), first);
+            fs.put(&project.join("b"), second);
         }
         let error = match act.how {
             How::Good | How::Hangs => None,
             How::Bad => Some(EngineError::new(ErrorClass::Other, "it did not work")),
             How::Denied => Some(EngineError::new(ErrorClass::Auth, "who are you")),
+            How::Rationed => Some(EngineError {
+                retry_at: Some(clock.wall().plus_millis(i64::try_from(QUOTA_MS).unwrap())),
+                ..EngineError::new(ErrorClass::Quota, "used up")
+            }),
         };
         self.outcome(act.cents, error)
     }
@@ -183,8 +194,8 @@ impl Agent {
 /// How the merge of a fan-out behaves: it may fail, which costs nothing else, and it never hangs.
 pub fn merging(temper: Temper) -> Temper {
     match temper {
-        Temper::Hanging => Temper::Steady,
-        Temper::Steady | Temper::Flaky | Temper::Broken | Temper::Denied => temper,
+        Temper::Hanging | Temper::Rationed => Temper::Steady,
+        Temper::Steady | Temper::Flaky | Temper::Broken | Temper::Denied | Temper::Long => temper,
     }
 }
 

@@ -12,15 +12,16 @@ use std::{
 
 use claw_orchestrator::{
     config::{Config, Server},
-    engines::{Engine, Limits, Pool, Registry},
+    engines::{Engine, Limits, Pool, Registry, SessionSpec},
     git::Git,
     kernel::{Kernel, Role, Source, StartRequest, spec, state},
-    model::{Code, NodeState, RunId, RunOutcome, RunRecord, RunState},
+    model::{Code, NodeState, RunId, RunOutcome, RunRecord, RunState, spec::EngineChoice},
     nodes::Services,
     store::{FileStore, Options, Store},
     sys::{Clock, Fs, redact::Redactor, supervise},
     verify::Verifier,
 };
+use serde_json::json;
 
 use crate::{
     agents::{self, Agents},
@@ -91,7 +92,7 @@ pub struct End {
     /// What is on the record as used, in turns and cents.
     pub turns: u64,
     pub cents: u64,
-    /// True milliseconds from start to end.
+    /// True milliseconds from start to end, whatever the wall clock says.
     pub at_ms: u64,
 }
 
@@ -108,6 +109,10 @@ pub struct Lived {
     /// Runs, children included.
     pub runs: usize,
     pub starts: Vec<(String, u64)>,
+    /// Turns of the run and its children, as every batch together says.
+    pub turns_on_log: u64,
+    /// When the run's lease was renewed, in true milliseconds.
+    pub beats: Vec<u64>,
 }
 
 impl Case {
@@ -131,7 +136,11 @@ impl Case {
         for life in 0..LIVES_MAX {
             match world.life(life)? {
                 Some(record) => {
-                    let end = end_of(&record);
+                    let journal = &world.agents.journal;
+                    let run = RunId::parse(RUN).unwrap();
+                    let (at_ms, beats, turns) =
+                        journal.with(&run, |r| (r.ended_ms, r.beats.clone(), r.turns)).unwrap_or_default();
+                    let end = End { at_ms, ..end_of(&record) };
                     let faults = &world.faults;
                     let lived = Lived {
                         end,
@@ -140,8 +149,10 @@ impl Case {
                         failures: faults.failures.load(Ordering::SeqCst),
                         jumps: world.clock.jumps(),
                         lives: life as u64 + 1,
-                        runs: world.agents.journal.runs().len(),
-                        starts: world.agents.journal.starts(),
+                        runs: journal.runs().len(),
+                        starts: journal.starts(),
+                        turns_on_log: turns,
+                        beats,
                         record,
                     };
                     return Ok(lived);
@@ -150,6 +161,49 @@ impl Case {
             }
         }
         Err(format!("the run did not end within {LIVES_MAX} lives"))
+    }
+}
+
+impl Case {
+    /// Kills the process of another host, sets the clock after some time, and has a process of this host continue
+    /// the run.
+    pub fn foreign_lease(&self, after: Duration, jump: i64) -> Result<(), String> {
+        let killed = Case { deeds: vec![(16_000, Deed::Kill)], pause_ms: 0, ..self.clone() };
+        let world = World { host: "there", ..World::new(&killed) };
+        assert!(world.life(0)?.is_none());
+        // The last heartbeat came a second before the death.
+        world.clock.end(after.saturating_sub(Duration::from_secs(1)));
+        world.clock.jump(jump);
+        let store = World { host: "here", ..world }.store(1);
+        store.claim(&RunId::parse(RUN).unwrap()).map(|_| ()).map_err(|e| e.to_string())
+    }
+
+    /// Has a second agent asked while the first one works, for the same attempt or another one.
+    pub fn second_agent(&self, attempt: &str) -> Result<(), String> {
+        let world = World::new(self);
+        let (agents, journal) = (world.agents.clone(), world.agents.journal.clone());
+        let asked = |attempt: &str| {
+            let var = |name: &str, value: &str| (format!("CLAWO_{name}"), value.to_owned());
+            SessionSpec {
+                name: format!("{RUN}-n0-a{attempt}"),
+                choice: EngineChoice::default(),
+                cwd: PathBuf::from("/project"),
+                append_system_prompt: None,
+                max_turns: None,
+                max_budget_usd: None,
+                resume: None,
+                run_env: vec![var("RUN_ID", RUN), var("NODE_ID", "n0"), var("VISIT", "1"), var("ATTEMPT", attempt)],
+            }
+        };
+        let events = json!([{ "type": "node_state", "node": "n0", "state": "running", "visit": 1, "attempt": 1 }]);
+        let run = RunId::parse(RUN).unwrap();
+        journal.taken(&run, 1, Some((&[], &json!({}))));
+        journal.committed(&run, 2, events.as_array().unwrap());
+        let first = agents.begin(&asked("1"));
+        journal.rules()?;
+        let second = agents.begin(&asked(attempt));
+        drop((first, second));
+        journal.rules()
     }
 }
 
@@ -162,6 +216,8 @@ struct World<'a> {
     agents: Agents,
     /// Deeds that are done, by their place.
     done: Arc<Mutex<BTreeSet<usize>>>,
+    /// Name of the machine.
+    host: &'static str,
 }
 
 impl<'a> World<'a> {
@@ -170,7 +226,7 @@ impl<'a> World<'a> {
         let clock = Arc::new(ModelClock::default());
         clock.boot_is_wall.store(case.boot_is_wall, Ordering::SeqCst);
         let failing = |f: &Fault| matches!(f, Fault::FailsBefore | Fault::FailsAfter);
-        if case.faults.values().any(failing) || case.deeds.iter().any(|(_, deed)| *deed != Deed::Kill) {
+        if case.faults.values().any(failing) {
             clock.be_lenient();
         }
         let faults = Arc::new(Faults { at: Mutex::new(case.faults.clone()), ..Faults::default() });
@@ -179,10 +235,11 @@ impl<'a> World<'a> {
             flow: Arc::new(case.flow.clone()),
             journal: Journal::new(clock.clone()),
             fs: fs.clone(),
+            clock: clock.clone(),
             project: PathBuf::from("/project"),
             alive: Arc::default(),
         };
-        Self { case, fs, clock, faults, agents, done: Arc::default() }
+        Self { case, fs, clock, faults, agents, done: Arc::default(), host: "here" }
     }
 
     /// One life: the record when the run ended in it.
@@ -223,21 +280,26 @@ impl<'a> World<'a> {
         format!("nothing happens any more: {}", runs.join("; "))
     }
 
+    /// The files as a process opens them.
+    fn store(&self, number: usize) -> FileStore {
+        FileStore::open(Options {
+            home: PathBuf::from("/home/state"),
+            wf_dir: PathBuf::from("/home/state/wf"),
+            fs: Arc::new(self.fs.clone()),
+            clock: self.clock.clone(),
+            instance: format!("life-{number}"),
+            host: self.host.to_owned(),
+            pid: std::process::id(),
+            min_free: 0,
+        })
+        .unwrap()
+    }
+
     /// A kernel as a process would make it.
     fn kernel(&self, life: &Arc<Life>, number: usize, role: Role) -> Kernel {
         let fs: Arc<dyn Fs> = Arc::new(self.fs.clone());
         let clock: Arc<dyn Clock> = self.clock.clone();
-        let inner = FileStore::open(Options {
-            home: PathBuf::from("/home/state"),
-            wf_dir: PathBuf::from("/home/state/wf"),
-            fs: fs.clone(),
-            clock: clock.clone(),
-            instance: format!("life-{number}-{role:?}"),
-            host: "here".to_owned(),
-            pid: std::process::id(),
-            min_free: 0,
-        })
-        .unwrap();
+        let inner = self.store(number);
         let store = FaultyStore {
             inner,
             faults: self.faults.clone(),
@@ -415,17 +477,7 @@ impl Driver<'_> {
         if self.world.case.forgery.is_some() {
             return Ok(());
         }
-        let store = FileStore::open(Options {
-            home: PathBuf::from("/home/state"),
-            wf_dir: PathBuf::from("/home/state/wf"),
-            fs: Arc::new(self.world.fs.clone()),
-            clock: self.world.clock.clone(),
-            instance: "reader".to_owned(),
-            host: "here".to_owned(),
-            pid: std::process::id(),
-            min_free: 0,
-        })
-        .unwrap();
+        let store = self.world.store(usize::MAX);
         for run in self.world.agents.journal.runs() {
             let lines = store.lines(&run, 0, usize::MAX).map_err(|e| e.to_string())?;
             self.world.agents.journal.compare(&run, &lines)?;
@@ -454,8 +506,7 @@ fn over(result: claw_orchestrator::kernel::Result<()>) -> bool {
 }
 
 /// The end as a record tells it.
-pub fn end_of(record: &RunRecord) -> End {
-    let at = record.ended_at.map_or(0, |at| at.millis() - record.created_at.millis());
+fn end_of(record: &RunRecord) -> End {
     End {
         state: record.state,
         outcome: record.outcome,
@@ -463,7 +514,7 @@ pub fn end_of(record: &RunRecord) -> End {
         nodes: record.nodes.iter().map(|n| (n.id.clone(), n.state, n.visits)).collect(),
         turns: record.spend.turns,
         cents: (record.spend.cost_usd * 100.0).round() as u64,
-        at_ms: u64::try_from(at).unwrap_or(0),
+        at_ms: 0,
     }
 }
 

@@ -235,7 +235,9 @@ impl Claim for FaultyClaim {
     }
     fn heartbeat(&mut self) -> Result<()> {
         self.usable()?;
-        self.inner.heartbeat()
+        self.inner.heartbeat()?;
+        self.store.journal.beat(self.inner.run_id());
+        Ok(())
     }
     fn release(self: Box<Self>) -> Result<()> {
         self.usable()?;

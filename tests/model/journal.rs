@@ -25,8 +25,10 @@ pub struct Standing {
     pub begun: u64,
     /// Members of a fan-out that succeeded in this visit.
     pub done: Vec<String>,
-    /// When the next attempt is due, in true milliseconds.
-    pub due: Option<u64>,
+    /// Who of it has waited for a quota in this visit.
+    pub waited: Vec<String>,
+    /// When the next attempt is due in true milliseconds, and how long that was to be waited for.
+    pub due: Option<(u64, u64)>,
 }
 
 /// A correction on the log.
@@ -54,6 +56,10 @@ pub struct Run {
     pub batches: Vec<(u64, Vec<Value>)>,
     /// Most times one node may be entered.
     pub max_visits: u32,
+    /// When its state last changed, in true milliseconds.
+    pub ended_ms: u64,
+    /// When its lease was renewed, in true milliseconds.
+    pub beats: Vec<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -105,6 +111,12 @@ impl Journal {
     pub fn started(&self, what: String) {
         let now = self.clock.ms();
         self.state().starts.push((what, now));
+    }
+
+    /// A lease was renewed.
+    pub fn beat(&self, run: &RunId) {
+        let now = self.clock.ms();
+        self.state().runs.entry(run.clone()).or_default().beats.push(now);
     }
 
     /// When agents were asked.
@@ -210,9 +222,11 @@ impl Run {
                 if *attempt < known.attempt || *failures < known.failures || *failures > known.failures + 1 {
                     wrong.push(format!("{place}: attempt {} with {} failures before", known.attempt, known.failures));
                 }
-                if let Some(due) = known.due.filter(|_| *state == NodeState::Running) {
-                    // Set forward, the clock says that it is due; set back, it must not be waited for longer.
-                    let on_time = due.max(clock.born_ms());
+                if let Some((due, asked)) = known.due.filter(|_| *state == NodeState::Running) {
+                    // Set forward, the clock says that it is due. Set back, it says that more is left: a process
+                    // that goes on waiting knows better, the next one waits as long as was asked at most.
+                    let more = if clock.jumps() > 0 { asked } else { 0 };
+                    let on_time = due.max(clock.born_ms() + more);
                     if now < due && !clock.was_set_forward() {
                         wrong.push(format!("{place}: begun {} ms before it was due", due - now));
                     }
@@ -231,16 +245,21 @@ impl Run {
                 }
             }
             Event::NodeData { node, key, data } => {
+                let known = self.nodes.entry(node.to_string()).or_default();
                 if let (Some(member), Some(true)) = (key.strip_prefix("agent:"), data["ok"].as_bool()) {
-                    self.nodes.entry(node.to_string()).or_default().done.push(member.to_owned());
+                    known.done.push(member.to_owned());
+                }
+                if let Some(who) = key.strip_prefix("quota:") {
+                    known.waited.push(if who == "agent" { String::new() } else { who.to_owned() });
                 }
             }
             Event::RetryScheduled { node, retry_at, .. } => {
-                let wait = retry_at.millis().saturating_sub(clock.wall().millis());
-                self.nodes.entry(node.to_string()).or_default().due = Some(now + u64::try_from(wait).unwrap_or(0));
+                let wait = u64::try_from(retry_at.millis().saturating_sub(clock.wall().millis())).unwrap_or(0);
+                self.nodes.entry(node.to_string()).or_default().due = Some((now + wait, wait));
             }
             Event::RunState { state, outcome, reason, .. } => {
                 self.state = *state;
+                self.ended_ms = now;
                 if state.is_terminal() && (outcome.is_none() || reason.is_none()) {
                     wrong.push(format!("{run} ended as {state:?} without a word why"));
                 }

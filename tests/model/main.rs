@@ -7,10 +7,12 @@
 mod agents;
 mod case;
 mod clock;
+mod clocks;
 mod defects;
 mod exhaustive;
 mod faulty;
 mod flow;
+mod found;
 mod journal;
 mod memory;
 mod oracle;

@@ -11,51 +11,66 @@ use std::{
 
 use claw_orchestrator::sys::{
     Fs, FsError, FsFile, FsLock, Kind, Meta,
-    fs::Result,
+    fs::{FileId, FsAppend, Result},
 };
 
 /// Contents of one file, shared by its name and whoever has it open.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Contents {
     bytes: Vec<u8>,
-    changed: i128,
+    changed: u64,
+    inode: u64,
 }
 
 type File = Arc<Mutex<Contents>>;
 
 #[derive(Debug, Clone)]
 enum Entry {
-    Dir(i128),
+    Dir { inode: u64, changed: u64 },
     File(File),
 }
 
 #[derive(Debug, Default)]
 struct State {
     entries: BTreeMap<PathBuf, Entry>,
-    /// Files that are locked, by the place of their contents in memory.
-    locked: HashSet<usize>,
-    /// Counts changes; stands for the time of the last one.
-    ticks: i128,
+    /// Files that are locked.
+    locked: HashSet<u64>,
+    /// Counts changes; stands for the time of the last one, and names files.
+    ticks: u64,
 }
 
 /// A file system in memory. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryFs(Arc<Mutex<State>>);
 
+fn id(inode: u64) -> FileId {
+    FileId { device: 1, inode }
+}
+
 fn failed<T>(op: &'static str, path: &Path, kind: ErrorKind) -> Result<T> {
     Err(FsError::new(op, path, Error::from(kind)))
 }
 
 impl State {
-    fn tick(&mut self) -> i128 {
+    fn tick(&mut self) -> u64 {
         self.ticks += 1;
         self.ticks
+    }
+
+    fn new_file(&mut self, text: &str) -> File {
+        let changed = self.tick();
+        Arc::new(Mutex::new(Contents { bytes: text.as_bytes().to_vec(), changed, inode: changed }))
+    }
+
+    fn new_dir(&mut self) -> Entry {
+        let changed = self.tick();
+        Entry::Dir { inode: changed, changed }
     }
 
     fn file(&self, op: &'static str, path: &Path) -> Result<File> {
         match self.entries.get(path) {
             Some(Entry::File(file)) => Ok(file.clone()),
-            Some(Entry::Dir(_)) => failed(op, path, ErrorKind::IsADirectory),
+            Some(Entry::Dir { .. }) => failed(op, path, ErrorKind::IsADirectory),
             None => failed(op, path, ErrorKind::NotFound),
         }
     }
@@ -73,7 +88,7 @@ impl State {
     fn touch_parent(&mut self, op: &'static str, path: &Path) -> Result<()> {
         let now = self.tick();
         match path.parent().and_then(|parent| self.entries.get_mut(parent)) {
-            Some(Entry::Dir(changed)) => *changed = now,
+            Some(Entry::Dir { changed, .. }) => *changed = now,
             Some(Entry::File(_)) => return failed(op, path, ErrorKind::NotADirectory),
             None => return failed(op, path, ErrorKind::NotFound),
         }
@@ -103,7 +118,7 @@ impl MemoryFs {
     /// A file system with these directories.
     pub fn new(dirs: &[&str]) -> Self {
         let fs = Self::default();
-        fs.state().entries.insert(PathBuf::from("/"), Entry::Dir(0));
+        fs.state().entries.insert(PathBuf::from("/"), Entry::Dir { inode: 0, changed: 0 });
         for dir in dirs {
             claw_orchestrator::sys::fs::create_dir_all(&fs, Path::new(dir)).unwrap();
         }
@@ -113,9 +128,17 @@ impl MemoryFs {
     /// Writes a whole file.
     pub fn write(&self, path: &Path, text: &str) {
         let mut state = self.state();
-        let changed = state.tick();
-        let contents = Contents { bytes: text.as_bytes().to_vec(), changed };
-        state.entries.insert(path.to_path_buf(), Entry::File(Arc::new(Mutex::new(contents))));
+        let file = state.new_file(text);
+        state.entries.insert(path.to_path_buf(), Entry::File(file));
+    }
+
+    /// Has a file there or not.
+    pub fn put(&self, path: &Path, there: bool) {
+        if there {
+            self.write(path, "made");
+        } else {
+            self.state().entries.remove(path);
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -134,20 +157,20 @@ impl Fs for MemoryFs {
         Ok(rest[..rest.len().min(len)].to_vec())
     }
     fn metadata(&self, path: &Path) -> Result<Meta> {
-        let (kind, len, mtime_ns, mode) = match self.state().entries.get(path) {
-            Some(Entry::Dir(changed)) => (Kind::Dir, 0, *changed, 0o700),
+        let (kind, inode, len, changed, mode) = match self.state().entries.get(path) {
+            Some(Entry::Dir { inode, changed }) => (Kind::Dir, *inode, 0, *changed, 0o700),
             Some(Entry::File(file)) => {
                 let contents = file.lock().unwrap();
-                (Kind::File, contents.bytes.len() as u64, contents.changed, 0o600)
+                (Kind::File, contents.inode, contents.bytes.len() as u64, contents.changed, 0o600)
             }
             None => return failed("look at", path, ErrorKind::NotFound),
         };
-        Ok(Meta { kind, len, mtime_ns, mode })
+        Ok(Meta { kind, id: id(inode), len, mtime_ns: changed.into(), mode })
     }
     fn list(&self, dir: &Path) -> Result<Vec<OsString>> {
         let state = self.state();
         match state.entries.get(dir) {
-            Some(Entry::Dir(_)) => {}
+            Some(Entry::Dir { .. }) => {}
             Some(Entry::File(_)) => return failed("list", dir, ErrorKind::NotADirectory),
             None => return failed("list", dir, ErrorKind::NotFound),
         }
@@ -161,14 +184,21 @@ impl Fs for MemoryFs {
         self.metadata(path).map(|_| path.to_path_buf())
     }
     fn create_dir(&self, path: &Path) -> Result<()> {
-        self.state().add("create", path, Entry::Dir(0))
+        let mut state = self.state();
+        let dir = state.new_dir();
+        state.add("create", path, dir)
     }
     fn create_new(&self, path: &Path) -> Result<Box<dyn FsFile>> {
-        let file = File::default();
-        self.state().add("create", path, Entry::File(file.clone()))?;
+        let mut state = self.state();
+        let file = state.new_file("");
+        state.add("create", path, Entry::File(file.clone()))?;
         Ok(Box::new(Open { fs: self.clone(), file }))
     }
     fn open_write(&self, path: &Path) -> Result<Box<dyn FsFile>> {
+        let file = self.state().file("open", path)?;
+        Ok(Box::new(Open { fs: self.clone(), file }))
+    }
+    fn open_append(&self, path: &Path) -> Result<Box<dyn FsAppend>> {
         let file = self.state().file("open", path)?;
         Ok(Box::new(Open { fs: self.clone(), file }))
     }
@@ -204,14 +234,17 @@ impl Fs for MemoryFs {
     fn try_lock(&self, path: &Path) -> Result<Option<Box<dyn FsLock>>> {
         let mut state = self.state();
         if !state.entries.contains_key(path) {
-            state.add("lock", path, Entry::File(File::default()))?;
+            let file = state.new_file("");
+            state.add("lock", path, Entry::File(file))?;
         }
         let file = state.file("lock", path)?;
-        let free = state.locked.insert(Arc::as_ptr(&file).addr());
-        Ok(free.then(|| Box::new(Lock { fs: self.clone(), file }) as Box<dyn FsLock>))
+        let inode = file.lock().unwrap().inode;
+        let free = state.locked.insert(inode);
+        Ok(free.then(|| Box::new(Lock { fs: self.clone(), inode }) as Box<dyn FsLock>))
     }
     fn free_space(&self, _: &Path) -> Result<u64> {
-        Ok(1 << 40)
+        // Nothing to spare, so that no reserve is made anew for each of thousands of homes.
+        Ok(0)
     }
 }
 
@@ -244,16 +277,34 @@ impl FsFile for Open {
     }
 }
 
+impl FsAppend for Open {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        let end = FsFile::len(self)?;
+        self.write_at(end, bytes)
+    }
+    fn sync(&mut self) -> Result<()> {
+        Ok(())
+    }
+    fn stat(&self) -> Result<(FileId, u64)> {
+        let contents = self.file.lock().unwrap();
+        Ok((id(contents.inode), contents.bytes.len() as u64))
+    }
+}
+
 #[derive(Debug)]
 struct Lock {
     fs: MemoryFs,
-    file: File,
+    inode: u64,
 }
 
-impl FsLock for Lock {}
+impl FsLock for Lock {
+    fn id(&self) -> FileId {
+        id(self.inode)
+    }
+}
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        self.fs.state().locked.remove(&Arc::as_ptr(&self.file).addr());
+        self.fs.state().locked.remove(&self.inode);
     }
 }

@@ -8,8 +8,11 @@ use claw_orchestrator::model::{NodeState, RunOutcome, RunState};
 use crate::{
     agents::merging,
     flow::{Flow, Step, TURN_MS, What, When, dollars, member},
-    script::{Act, Context, How, Place, Script, Temper, Word},
+    script::{Act, Context, How, Place, QUOTA_MS, Script, Temper, Word},
 };
+
+/// Added to a stated end of a quota.
+const QUOTA_MARGIN_MS: u64 = 1500;
 
 /// How a run ends.
 #[derive(Debug, Clone, PartialEq)]
@@ -127,7 +130,8 @@ impl Sim<'_> {
             let name = self.name(at);
             let visit = self.nodes[at].visits + 1;
             if visit > self.flow.max_visits {
-                return self.cut_short(format!("node '{name}' exceeded maxNodeVisits ({})", self.flow.max_visits), false);
+                return self
+                    .cut_short(format!("node '{name}' exceeded maxNodeVisits ({})", self.flow.max_visits), false);
             }
             self.nodes[at] = Node { state: NodeState::Running, visits: visit };
             if self.verdicts.get(&at).is_some_and(|v| v.passed) {
@@ -210,6 +214,7 @@ impl Sim<'_> {
             return (Visit::Bound(why), false);
         }
         let place = Place { context: self.context, node: name, visit, failures, who: "" };
+        self.world.now += self.rationed(temper, &place);
         let act = self.world.script.act(temper, &place);
         self.world.now += lasts(&act);
         self.turns += 1;
@@ -220,7 +225,14 @@ impl Sim<'_> {
             How::Bad => (Visit::Bad("other: it did not work".to_owned()), false),
             How::Denied => (Visit::Bad("auth: who are you".to_owned()), true),
             How::Hangs => (Visit::Bad(format!("timeout: no answer within {TURN_MS} ms")), false),
+            How::Rationed => unreachable!("it is met before"),
         }
+    }
+
+    /// How long a used-up quota holds an agent up: until the stated time and a little more.
+    fn rationed(&self, temper: Temper, place: &Place<'_>) -> u64 {
+        let meets = temper == Temper::Rationed && place.failures == 0;
+        if meets { self.world.script.rationed(place).after_ms + QUOTA_MS + QUOTA_MARGIN_MS } else { 0 }
     }
 
     fn fanout(
@@ -241,8 +253,9 @@ impl Sim<'_> {
                 continue;
             }
             let who = member(index);
-            let act = self.world.script.act(temper, &Place { who: &who, ..place.clone() });
-            longest = longest.max(lasts(&act));
+            let place = Place { who: &who, ..place.clone() };
+            let act = self.world.script.act(temper, &place);
+            longest = longest.max(self.rationed(temper, &place) + lasts(&act));
             acts.push((index, act));
         }
         let mut hopeless = settled.values().filter(|ok| !**ok).count();
@@ -255,7 +268,7 @@ impl Sim<'_> {
                     settled.insert(index, false);
                     hopeless += 1;
                 }
-                How::Bad | How::Hangs => {}
+                How::Bad | How::Hangs | How::Rationed => {}
             }
         }
         self.world.now += longest;
@@ -310,13 +323,13 @@ impl Sim<'_> {
     }
 
     fn subflow(&mut self, at: usize, child: &Flow, name: &str, visit: u32, failures: u32) -> Visit {
+        if let Some(why) = self.bound(0) {
+            return Visit::Bound(why);
+        }
         let left = Bounds {
             turns: self.bounds.turns.map(|max| max.saturating_sub(self.turns)),
             cost: self.bounds.cost.map(|max| (max - self.cents as f64 / 100.0).max(0.000_001)),
         };
-        if left.turns == Some(0) {
-            return Visit::Bad("budget: maxAgentTurns of the parent run is reached".to_owned());
-        }
         let context = self.context.below(name, visit, failures);
         let prefix = Flow::below(self.prefix, at);
         let end = simulate(self.world, child, &prefix, context, left);

@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// Cases where nothing else is said.
-const CASES: u64 = 3000;
+const CASES: u64 = 2000;
 /// Seed of the first one.
 const FIRST: u64 = 1;
 
@@ -50,6 +50,7 @@ fn temper() -> impl Strategy<Value = Temper> {
         1 => Just(Temper::Broken),
         2 => Just(Temper::Hanging),
         1 => Just(Temper::Denied),
+        1 => Just(Temper::Rationed),
     ]
 }
 
@@ -83,9 +84,8 @@ fn what(depth: u32) -> BoxedStrategy<What> {
 
 fn step(depth: u32) -> impl Strategy<Value = Step> {
     let retry = prop_oneof![2 => Just((0, 100)), 2 => (1..3_u32, 1..40_u64).prop_map(|(max, n)| (max, n * 25))];
-    (what(depth), retry, prop::bool::weighted(0.7), prop::option::weighted(0.1, 0..7_usize)).prop_map(
-        |(what, (retries, backoff_ms), go_on, next)| Step { what, retries, backoff_ms, go_on, next },
-    )
+    (what(depth), retry, prop::bool::weighted(0.7), prop::option::weighted(0.1, 0..7_usize))
+        .prop_map(|(what, (retries, backoff_ms), go_on, next)| Step { what, retries, backoff_ms, go_on, next })
 }
 
 fn flow(depth: u32) -> impl Strategy<Value = Flow> {
@@ -149,11 +149,11 @@ fn check(drawn: &Drawn, report: &Report) -> Result<(), String> {
     let quiet = Case::new(flow.clone(), *seed).live().map_err(|e| format!("undisturbed: {e}"))?;
     report.add(&quiet);
     undisturbed(flow, &predicted, &quiet.end).map_err(|e| format!("undisturbed: {e}"))?;
-    bounded(flow, &quiet.end).map_err(|e| format!("undisturbed: {e}"))?;
+    bounded(flow, &quiet).map_err(|e| format!("undisturbed: {e}"))?;
     let case = disturbed(drawn, &quiet);
     let lived = case.live()?;
     report.add(&lived);
-    bounded(flow, &lived.end)?;
+    bounded(flow, &lived)?;
     compare(flow, &case, &quiet.end, &lived)
 }
 
@@ -186,10 +186,11 @@ fn undisturbed(flow: &Flow, predicted: &oracle::End, end: &End) -> Result<(), St
 }
 
 /// No bound is passed by more than one step.
-fn bounded(flow: &Flow, end: &End) -> Result<(), String> {
+pub fn bounded(flow: &Flow, lived: &Lived) -> Result<(), String> {
+    let end = &lived.end;
     let widest = flow.steps.iter().map(width).max().unwrap_or(0);
-    if let Some(max) = flow.max_turns.filter(|max| end.turns > *max) {
-        return Err(format!("{} turns of at most {max}", end.turns));
+    if let Some(max) = flow.max_turns.filter(|max| lived.turns_on_log > *max) {
+        return Err(format!("{} turns of at most {max}", lived.turns_on_log));
     }
     if let Some(max) = flow.max_cents.filter(|max| end.cents > *max + 3 * widest) {
         return Err(format!("{} cents of at most {max} and a step of {widest} turns", end.cents));
@@ -210,8 +211,8 @@ fn width(step: &Step) -> u64 {
 /// The disturbed life ends like the quiet one, or in a way that its disturbances allow.
 fn compare(flow: &Flow, case: &Case, quiet: &End, lived: &Lived) -> Result<(), String> {
     let end = &lived.end;
-    let same = (end.state, end.outcome, &end.reason, &end.nodes)
-        == (quiet.state, quiet.outcome, &quiet.reason, &quiet.nodes);
+    let same =
+        (end.state, end.outcome, &end.reason, &end.nodes) == (quiet.state, quiet.outcome, &quiet.reason, &quiet.nodes);
     if same {
         return Ok(());
     }

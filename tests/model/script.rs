@@ -25,7 +25,16 @@ pub enum Temper {
     Hanging,
     /// Is refused at times, and then a retry is hopeless.
     Denied,
+    /// Meets a used-up quota in each visit once.
+    Rationed,
+    /// Succeeds after [`LONG_MS`].
+    Long,
 }
+
+/// How long a long turn takes.
+pub const LONG_MS: u64 = 40_000;
+/// How long a quota is used up, as its engine says.
+pub const QUOTA_MS: u64 = 1000;
 
 /// How a turn ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +43,8 @@ pub enum How {
     Bad,
     Denied,
     Hangs,
+    /// The quota is used up for another [`QUOTA_MS`].
+    Rationed,
 }
 
 /// What an agent writes into the project, which the checks look at.
@@ -45,11 +56,12 @@ pub enum Word {
 }
 
 impl Word {
-    pub fn text(self) -> &'static str {
+    /// Whether the first and the second check hold.
+    pub fn holds(self) -> (bool, bool) {
         match self {
-            Self::Good => "good",
-            Self::BadA => "bad-a",
-            Self::BadB => "bad-b",
+            Self::Good => (true, true),
+            Self::BadA => (true, false),
+            Self::BadB => (false, true),
         }
     }
 }
@@ -89,11 +101,16 @@ impl Script {
         mix(&[self.seed, context.0, text(node), (*visit).into(), (*failures).into(), text(who), salt])
     }
 
+    /// What the agent at a place does first, when its quota is used up.
+    pub fn rationed(self, place: &Place<'_>) -> Act {
+        Act { how: How::Rationed, after_ms: 1 + self.dice(place, 9) % 50, deaf_ms: 0, cents: 0, word: None }
+    }
+
     /// What the agent at a place does.
     pub fn act(self, temper: Temper, place: &Place<'_>) -> Act {
         let roll = self.dice(place, 1) % 100;
         let how = match temper {
-            Temper::Steady => How::Good,
+            Temper::Steady | Temper::Rationed | Temper::Long => How::Good,
             Temper::Flaky if roll < 55 => How::Bad,
             Temper::Broken => How::Bad,
             Temper::Hanging if roll < 45 => How::Hangs,
@@ -109,7 +126,9 @@ impl Script {
         };
         // A member's word would depend on who of them is last.
         let word = word.filter(|_| place.who.is_empty() && how != How::Hangs);
-        let after_ms = if self.dice(place, 3).is_multiple_of(4) { 0 } else { self.dice(place, 4) % 400 };
+        // Never at once: what begins together must not depend on what ended in the same moment.
+        let after_ms = if self.dice(place, 3).is_multiple_of(4) { 1 } else { 1 + self.dice(place, 4) % 400 };
+        let after_ms = if temper == Temper::Long { LONG_MS } else { after_ms };
         Act { how, after_ms, deaf_ms: self.dice(place, 5) % 60, cents: self.dice(place, 6) % 4, word }
     }
 
