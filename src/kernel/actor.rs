@@ -229,6 +229,9 @@ impl Actor {
             }
             Stop::Shutdown | Stop::Superseded => return Err(Lost::Stopped(stop)),
         };
+        // Its attempt may not have begun in this process. The child goes first, for nobody looks after it later.
+        let child = Some(format!("its parent run '{}' was stopped", record.run_id));
+        super::control::cancel_child(&self.kernel, &record, child).await;
         let events = self.stopped_node(&record, stop);
         self.end(&ending, events).await
     }

@@ -26,6 +26,7 @@ impl Actor {
             return Ok(());
         }
         let why = format!("the results of this run cannot be stored: {error}");
+        super::control::cancel_child(&self.kernel, &record, Some(why.clone())).await;
         let mut events = self.stopped_node(&record, Stop::Budget);
         for event in &mut events {
             if let Event::NodeState { error, .. } = event {

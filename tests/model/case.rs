@@ -37,9 +37,9 @@ use crate::{
 /// The run of every case.
 pub const RUN: &str = "r";
 /// How often a driver looks.
-const LOOK: Duration = Duration::from_millis(20);
-/// Longest a case may take in its own time. What a spec of these tests can use is below a tenth of it.
-const GUARD: Duration = Duration::from_secs(3 * 3600);
+const LOOK: Duration = Duration::from_millis(50);
+/// Longest a life may take in its own time: more than any workflow of these tests can use.
+const GUARD: Duration = Duration::from_secs(1200);
 /// Most lives of a case.
 const LIVES_MAX: usize = 40;
 

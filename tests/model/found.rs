@@ -3,7 +3,7 @@
 use claw_orchestrator::model::{NodeState, RunOutcome, RunState};
 
 use crate::{
-    case::Case,
+    case::{Case, Deed},
     exhaustive::{quiet, seed},
     faulty::Fault,
     flow::{Flow, What, flow, step},
@@ -34,6 +34,25 @@ fn a_child_is_taken_up_over_a_failing_disk() {
         }
     }
     report.say("a child and a failing disk");
+}
+
+/// A run that ends before the attempt that looks after its child begins: the time was up, or somebody cancelled,
+/// right when another process went on with it. The child stayed open for ever. Now it ends with its parent.
+#[test]
+fn a_child_ends_with_a_parent_that_never_looked_after_it() {
+    let child = flow(vec![step(What::Agent(Temper::Long))]);
+    let parent = flow(vec![step(What::Subflow(Box::new(child)))]);
+    let killed = (300, Deed::Kill);
+    let late = Case {
+        deeds: vec![killed.clone()],
+        pause_ms: 2000,
+        ..Case::new(Flow { max_wall_ms: Some(1000), ..parent.clone() }, 1)
+    };
+    let lived = late.live().unwrap();
+    assert_eq!((lived.runs, lived.end.reason.as_str()), (2, "budget: maxWallMs (1000) reached"));
+    let cancelled = Case { deeds: vec![killed, (300, Deed::Cancel)], pause_ms: 2000, ..Case::new(parent, 1) };
+    let lived = cancelled.live().unwrap();
+    assert_eq!((lived.runs, lived.end.state), (2, RunState::Cancelled));
 }
 
 /// CB-2: a run whose money is used up started a child all the same, which had room for a first turn, again with every
