@@ -3,12 +3,7 @@
 pub mod bare;
 pub mod no_sync;
 
-use std::{
-    fs::File,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{fs::File, path::PathBuf, sync::Arc, time::Duration};
 
 use claw_orchestrator::{
     app::{App, Mode},
