@@ -72,6 +72,8 @@ pub(super) struct Actor {
     pub(super) lasted: Lasted,
     /// Fires when the process ends.
     pub(super) shutdown: CancellationToken,
+    /// Fires when the run is another process's, so that whoever asked this one learns it.
+    pub(super) superseded: CancellationToken,
     /// Progress lines that wait for the next batch.
     pub(super) logs: Vec<Event>,
     /// What agents of the attempt wait for, by who waits.
@@ -101,6 +103,7 @@ impl Actor {
             meter,
             lasted,
             shutdown,
+            superseded: CancellationToken::new(),
             logs: Vec::new(),
             waits: BTreeMap::new(),
             owed: Vec::new(),
@@ -123,6 +126,7 @@ impl Actor {
                     break;
                 }
                 Err(Lost::Stopped(Stop::Superseded)) => {
+                    self.superseded.cancel();
                     tracing::warn!(run = %self.writer.record.run_id, "another process took the run over");
                     return;
                 }

@@ -371,10 +371,10 @@ pub(super) fn execute(kernel: &Arc<Inner>, writer: Writer) {
     let (sender, commands) = mpsc::channel(COMMANDS_MAX);
     let run = writer.record.run_id.clone();
     let entry = Entry { kernel: kernel.clone(), run: run.clone(), commands: sender.clone() };
-    let live = Live { commands: sender, spec: writer.spec.clone(), record: writer.watch() };
-    kernel.live.insert(run, live);
-    let (inner, record) = (kernel.clone(), writer.watch());
+    let (inner, record, spec) = (kernel.clone(), writer.watch(), writer.spec.clone());
     let actor = Actor::new(kernel.clone(), writer, commands);
+    let superseded = actor.superseded.clone();
+    kernel.live.insert(run, Live { commands: sender, spec, record: record.clone(), superseded });
     let work = async move {
         let run = entry.run.clone();
         actor.run().await;

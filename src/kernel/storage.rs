@@ -55,6 +55,11 @@ impl Actor {
             }
             pause = (pause * 2).min(REOPEN_LAST);
             let (kernel, id) = (self.kernel.clone(), run.clone());
+            let store = kernel.store.clone();
+            if let Ok(Err(e @ store::Error::LowSpace { .. })) = tasks::blocking("room", move || store.room()).await {
+                tracing::warn!(%run, error = %e, "the run waits for space");
+                continue;
+            }
             // The poisoned claim still holds the lock, so it goes first.
             self.writer.drop_claim();
             let opened = tasks::blocking("reopen", move || recovery::open(&kernel, &id)).await;
@@ -72,6 +77,7 @@ impl Actor {
                     }
                 }
                 Ok(Err(store::Error::Owned { .. } | store::Error::NotFound(_) | store::Error::Superseded { .. })) => {
+                    self.superseded.cancel();
                     return false;
                 }
                 Ok(Err(e)) => tracing::warn!(%run, error = %e, "the run cannot be opened yet"),

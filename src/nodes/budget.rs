@@ -111,9 +111,9 @@ impl Lasted {
 /// Adds `more` to `sum`.
 pub fn add(sum: &mut Spend, more: &Spend) {
     sum.cost_usd += more.cost_usd;
-    sum.turns += more.turns;
-    sum.tokens_in += more.tokens_in;
-    sum.tokens_out += more.tokens_out;
+    sum.turns = sum.turns.saturating_add(more.turns);
+    sum.tokens_in = sum.tokens_in.saturating_add(more.tokens_in);
+    sum.tokens_out = sum.tokens_out.saturating_add(more.tokens_out);
     sum.estimated |= more.estimated;
 }
 

@@ -459,12 +459,12 @@ impl Driver<'_> {
                 Answers::Here => self.kernel.clone(),
                 Answers::Elsewhere => self.world.kernel(&self.life, self.number, Role::Recorder),
             };
+            let journal = journal.clone();
             tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_millis(left)).await;
-                while let Err(e) = kernel.approve(run.as_str(), approved, None).await {
-                    if e.code == Code::GateNotWaiting {
-                        break;
-                    }
+                // A gate whose batch a failed write hides for a while cannot be answered yet.
+                let open = || journal.with(&run, |r| r.gate.as_ref().is_some_and(|g| (&g.0, g.1) == (&node, visit)));
+                while open() == Some(true) && kernel.approve(run.as_str(), approved, None).await.is_err() {
                     tokio::time::sleep(LOOK).await;
                 }
             });
