@@ -100,7 +100,6 @@ pub struct End {
 #[derive(Debug, Clone)]
 pub struct Lived {
     pub end: End,
-    pub record: RunRecord,
     pub batches: u64,
     pub deaths: u64,
     pub failures: u64,
@@ -153,7 +152,6 @@ impl Case {
                         starts: journal.starts(),
                         turns_on_log: turns,
                         beats,
-                        record,
                     };
                     return Ok(lived);
                 }
@@ -377,6 +375,9 @@ impl Driver<'_> {
                 Ok(record) => record,
                 Err(e) => return Err(format!("the run cannot be read: {e}")),
             };
+            if record.state == RunState::AwaitingHuman && record.gate.is_none() {
+                return Err(format!("the run waits for a person and does not say what for: {record:?}"));
+            }
             let idle = self.kernel.executing() == 0;
             if record.state.is_terminal() && idle {
                 self.ended(&record)?;
