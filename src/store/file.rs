@@ -6,7 +6,7 @@ use super::{
     Claim, Error, InboxItem, Line, Listed, Loaded, MakeFiles, NewRun, Result, Store, artifacts, create, home, inbox,
     label,
     layout::Layout,
-    list, load, recover,
+    lease, list, load, recover,
     shared::{Parts, Shared},
 };
 use crate::{
@@ -99,8 +99,16 @@ impl Store for FileStore {
         load::lines(&self.shared, run, after, limit)
     }
 
-    fn list(&self) -> Result<Vec<Listed>> {
+    fn list(&self) -> Result<Vec<Arc<Listed>>> {
         list::list(&self.shared)
+    }
+
+    fn stamp(&self, run: &RunId) -> Result<Option<u128>> {
+        list::stamp(&self.shared, run)
+    }
+
+    fn is_live(&self, run: &RunId) -> Result<bool> {
+        lease::is_live(&self.shared, run, &lease::read(&self.shared, run)?)
     }
 
     fn exists(&self, run: &RunId) -> Result<bool> {

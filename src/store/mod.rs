@@ -179,14 +179,14 @@ pub struct Loaded {
 }
 
 /// One run in a listing.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
     /// The run.
     pub run_id: RunId,
     /// Creation; the epoch when it cannot be read.
     pub created_at: Time,
-    /// Changes whenever the run does; equal stamps need no reading.
-    pub stamp: u128,
+    /// Which creation of the id this is; empty when it cannot be read.
+    pub incarnation: String,
 }
 
 /// A request another process left for the owner.
@@ -212,8 +212,13 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     fn load(&self, run: &RunId) -> Result<Loaded>;
     /// The last `limit` batches with `seq` greater than `after`.
     fn lines(&self, run: &RunId, after: u64, limit: usize) -> Result<Vec<Line>>;
-    /// Every run, newest first.
-    fn list(&self) -> Result<Vec<Listed>>;
+    /// Every run, newest first. Cheap to call again: what did not change is not read again.
+    fn list(&self) -> Result<Vec<Arc<Listed>>>;
+    /// Changes whenever the run does; while it and the incarnation are equal, nothing needs to be read again.
+    /// `None` when there is no such run.
+    fn stamp(&self, run: &RunId) -> Result<Option<u128>>;
+    /// Whether a live process (this one included) holds the run.
+    fn is_live(&self, run: &RunId) -> Result<bool>;
     /// Whether the id is taken.
     fn exists(&self, run: &RunId) -> Result<bool>;
     /// Deletes a run nobody executes.

@@ -158,7 +158,10 @@ fn listing_is_newest_first_and_stamps_follow_changes() {
         std::thread::sleep(std::time::Duration::from_millis(3));
     }
     fs::write(home.wf().join("stray"), "x").unwrap();
-    let names = || store.list().unwrap().into_iter().map(|l| (l.run_id.to_string(), l.stamp)).collect::<Vec<_>>();
+    let names = || {
+        let stamp = |run| store.stamp(run).unwrap().unwrap();
+        store.list().unwrap().iter().map(|l| (l.run_id.to_string(), stamp(&l.run_id))).collect::<Vec<_>>()
+    };
     let before = names();
     assert_eq!(before.iter().map(|(n, _)| n.as_str()).collect::<Vec<_>>(), ["a", "m", "z"]);
     assert_eq!(names(), before);
