@@ -56,7 +56,7 @@ fn jumps_of_the_clock_change_nothing() {
     let flaky = check(&["sh", "-c", "test $CLAWO_ATTEMPT -ge 2"]);
     let flaky = with(
         json!({ "id": "flaky", "kind": "verifier", "contract": flaky }),
-        json!({ "retry": { "max": 1, "backoffMs": 1200 } }),
+        json!({ "retry": { "max": 1, "backoffMs": 3000 } }),
     );
     let spec = json!({ "name": "jumps", "nodes": [
         with(agent("first", "x", &first), json!({ "timeoutMs": 60_000 })),
