@@ -246,7 +246,7 @@ fn at(disk: &Path, home: &Path, level: u64, first: &str, refused: &mut Refused) 
     let store = open(home).unwrap();
     whole(&store);
     for run in store.list().unwrap() {
-        let id = run.run_id;
+        let id = run.run_id.clone();
         let before = record(&store, &id);
         let mut claim = store.claim(&id).unwrap_or_else(|e| panic!("{what}: {id}: {e}"));
         commit(claim.as_mut(), 99, 4000).unwrap();
