@@ -182,7 +182,8 @@ fn at(disk: &Path, home: &Path, level: u64, first: &str, refused: &mut Refused) 
 
     match first {
         "artifact" => {
-            refused.artifacts += u32::from(claim.put_artifact("nodes/a/v1a1/output.txt", &[b'a'; 9000]).is_err())
+            let put = claim.put_artifact("nodes/a/v1a1/output.txt", &[b'a'; 9000]);
+            refused.artifacts += u32::from(put.is_err());
         }
         "directory" => {
             let files = [("one".to_owned(), vec![b'1'; 7000]), ("two".to_owned(), vec![b'2'; 7000])];
