@@ -72,6 +72,7 @@ impl Actor {
             stop: cause.clone(),
             report,
             budget: self.meter.clone(),
+            lasted: self.lasted,
             children: Arc::new(KernelChildren::new(self.kernel.clone())),
         };
         let mut work = tasks::spawn("node", nodes::run(ctx));

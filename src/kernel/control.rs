@@ -97,15 +97,21 @@ fn not_superseded(run: &RunId, asked: Option<&Live>) -> Result<()> {
 
 /// What an actor does after a cancel, done for a run that had none: its child ends, its worktree is given back.
 async fn cancelled_alone(kernel: &Arc<Inner>, record: &RunRecord, reason: Option<String>) {
+    cancel_child(kernel, record, reason).await;
+    if let Some(path) = &record.workspace_path {
+        workspace::close_left(kernel, record, path).await;
+    }
+}
+
+/// Ends the child of the node a run stands at, when it has one that has not ended.
+pub(super) async fn cancel_child(kernel: &Arc<Inner>, record: &RunRecord, reason: Option<String>) {
     let current = record.current_node.as_ref().and_then(|id| record.node(id.as_str()));
-    if let Some(child) = current.and_then(|n| n.child_run_id.clone())
+    let open = current.filter(|n| matches!(n.state, NodeState::Running | NodeState::Cancelled | NodeState::Failed));
+    if let Some(child) = open.and_then(|n| n.child_run_id.clone())
         && let Err(e) = Box::pin(cancel(kernel, &child, reason)).await
         && !matches!(e.code, Code::RunTerminal | Code::RunNotFound)
     {
         tracing::warn!(%child, error = %e, "a child run could not be cancelled");
-    }
-    if let Some(path) = &record.workspace_path {
-        workspace::close_left(kernel, record, path).await;
     }
 }
 

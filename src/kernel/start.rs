@@ -176,7 +176,7 @@ async fn lineage(kernel: &Arc<Inner>, parent: Option<&str>) -> Result<Lineage> {
     let used = kernel.services.clock.wall().millis().saturating_sub(found.record.created_at.millis());
     let meter = crate::nodes::budget::Meter::new(found.spec.budget.clone(), found.record.spend.clone());
     let budget = meter.left(u64::try_from(used).unwrap_or(0));
-    if budget.max_agent_turns == Some(0) {
+    if meter.reached().is_some() {
         return Err(Error::new(Code::BudgetExceeded, "the budget of the run this agent belongs to is used up"));
     }
     Ok(Lineage { parent: Some(ParentRef { run_id, node: None, depth }), budget, ..Lineage::default() })

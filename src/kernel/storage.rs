@@ -13,9 +13,10 @@ use crate::{
     sys::tasks,
 };
 
-/// Pauses between tries to open a run again after a failed write.
-const REOPEN_FIRST: Duration = Duration::from_millis(500);
-const REOPEN_LAST: Duration = Duration::from_secs(30);
+/// First pause between tries to open a run again after a failed write.
+pub(super) const REOPEN_FIRST: Duration = Duration::from_millis(500);
+/// Longest such pause.
+pub(super) const REOPEN_LAST: Duration = Duration::from_secs(30);
 
 impl Actor {
     /// Ends a run that the store keeps refusing.
@@ -25,6 +26,7 @@ impl Actor {
             return Ok(());
         }
         let why = format!("the results of this run cannot be stored: {error}");
+        super::control::cancel_child(&self.kernel, &record, Some(why.clone())).await;
         let mut events = self.stopped_node(&record, Stop::Budget);
         for event in &mut events {
             if let Event::NodeState { error, .. } = event {
