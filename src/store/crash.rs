@@ -57,7 +57,7 @@ fn create(fs: &ModelFs, store: &FileStore) -> Result<Box<dyn Claim>> {
 
 fn commit(fs: &ModelFs, claim: &mut dyn Claim, n: u64) -> Result<()> {
     claim.commit(&[event(n)])?;
-    claim.checkpoint(&record(n));
+    claim.checkpoint(&record(n).to_string());
     fs.acknowledge(n);
     Ok(())
 }

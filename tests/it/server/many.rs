@@ -187,7 +187,7 @@ fn store(world: &World, template: &str, count: usize) -> Vec<String> {
         let run_id = RunId::parse(&name(n)).unwrap();
         let run = NewRun { run_id, spec: done.spec.clone(), events, artifacts: Vec::new() };
         let mut claim = store.create(run).unwrap();
-        claim.checkpoint(&renamed(&record));
+        claim.checkpoint(&renamed(&record).to_string());
         claim.release().unwrap();
     }
     (0..count).map(name).collect()
