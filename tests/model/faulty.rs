@@ -214,7 +214,10 @@ impl Claim for FaultyClaim {
             Some(Fault::DiesBefore | Fault::FailsBefore) | None => Ok((seq, at)),
         }
     }
-    fn checkpoint(&mut self, record: &Value) {
+    fn checkpoint_due(&self) -> bool {
+        self.inner.checkpoint_due()
+    }
+    fn checkpoint(&mut self, record: &str) {
         if self.usable().is_ok() {
             self.inner.checkpoint(record);
         }
