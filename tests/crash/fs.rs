@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use super::model_disk::{Disk, Inode, NameOp, Write};
+use super::disk::{Disk, Inode, NameOp, Write};
 use crate::sys::{Fs, FsError, FsFile, FsLock, Kind, Meta, fs::Result};
 
 /// How an operation is made to fail.

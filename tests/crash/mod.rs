@@ -4,11 +4,13 @@ use std::{collections::HashSet, path::PathBuf, sync::Arc};
 
 use serde_json::{Value, json};
 
-use super::{
-    Claim, Error, FileStore, NewRun, Options, Result, Store,
-    model_disk::Disk,
-    model_fs::{Fault, LeftOut, ModelFs},
-};
+mod disk;
+mod fs;
+
+use disk::Disk;
+use fs::{Fault, LeftOut, ModelFs};
+
+use super::{Claim, Error, FileStore, NewRun, Options, Result, Store};
 use crate::{model::RunId, sys::SystemClock};
 
 /// Number acknowledged when nothing was.
