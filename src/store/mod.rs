@@ -32,6 +32,7 @@ mod lease;
 mod line;
 mod list;
 mod load;
+mod migrate;
 mod recover;
 mod retention;
 mod scan;

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     model::RunId,
-    sys::{FsFile, FsLock, fs::remove_tree, fs::write_atomic},
+    sys::{Fs, FsFile, FsLock, fs::remove_tree, fs::write_atomic},
 };
 
 /// Copies of bad bytes kept under one name before no further one is made.
@@ -84,7 +84,7 @@ fn settle(shared: &Shared, dir: &Path, bytes: &[u8], found: &Scan, log: &mut dyn
     let len = bytes.len() as u64;
     if found.torn {
         let name = format!("events.torn-{}", last.seq + 1);
-        keep(shared, dir, &name, scan::slice(bytes, 0, found.end, len))?;
+        keep(shared.fs.as_ref(), dir, &name, scan::slice(bytes, 0, found.end, len))?;
         log.set_len(found.end)?;
     }
     log.write_at(last.start, scan::slice(bytes, 0, last.start, last.end))?;
@@ -128,19 +128,20 @@ fn remember(shared: &Shared, run: &RunId, path: &Path, incarnation: &Incarnation
 /// Keeps a copy of a damaged line beside the log. The log itself is left alone; failing to copy changes nothing.
 fn keep_bad(shared: &Shared, dir: &Path, bytes: &[u8], damage: &Damage) {
     let bad = scan::slice(bytes, 0, damage.start, damage.end.max(damage.start));
-    if let Err(e) = keep(shared, dir, &format!("events.bad-{}", damage.number), bad) {
+    if let Err(e) = keep(shared.fs.as_ref(), dir, &format!("events.bad-{}", damage.number), bad) {
         tracing::warn!(error = %e, "the damaged bytes could not be copied");
     }
 }
 
 /// Keeps bytes under a name, durably. What was kept before stays; equal bytes are kept once.
-fn keep(shared: &Shared, dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
+pub(super) fn keep(fs: &dyn Fs, dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     for copy in 1..=COPIES_MAX {
         let path = if copy == 1 { dir.join(name) } else { dir.join(format!("{name}.{copy}")) };
-        match shared.fs.read(&path) {
-            Ok(there) if there == bytes => return Ok(()),
+        match fs.read(&path) {
+            // Its name may be one that a failed sync left in the cache alone.
+            Ok(there) if there == bytes => return Ok(fs.sync_dir(dir)?),
             Ok(_) => {}
-            Err(e) if e.is_not_found() => return Ok(write_atomic(shared.fs.as_ref(), &path, bytes)?),
+            Err(e) if e.is_not_found() => return Ok(write_atomic(fs, &path, bytes)?),
             Err(e) => return Err(e.into()),
         }
     }

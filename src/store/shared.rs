@@ -135,7 +135,7 @@ impl Shared {
     /// Refuses a change when the state directory has a newer format.
     pub(super) fn writable(&self) -> Result<()> {
         match self.home.newer {
-            Some(found) => Err(Error::Newer { found, known: super::home::FORMAT }),
+            Some(found) => Err(Error::Newer { found, known: self.home.known }),
             None => Ok(()),
         }
     }
