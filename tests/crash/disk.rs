@@ -116,6 +116,24 @@ impl Disk {
         }
     }
 
+    /// The disk after everything pending has reached it.
+    pub(super) fn settled(&self) -> Self {
+        let mut disk = self.clone();
+        for inode in disk.inodes.iter_mut().filter(|i| !i.is_settled()) {
+            match Arc::make_mut(inode) {
+                Inode::File { live, durable, pending, .. } => {
+                    *durable = live.clone();
+                    pending.clear();
+                }
+                Inode::Dir { live, durable, pending } => {
+                    *durable = live.clone();
+                    pending.clear();
+                }
+            }
+        }
+        disk
+    }
+
     /// Every disk a cut at this moment may leave. Directories and files of the names in `ignored` come in one
     /// variant only: nothing of what is pending there is left, but for renames to elsewhere.
     pub(super) fn after_cut(&self, ignored: &[&str]) -> Vec<Disk> {
