@@ -14,13 +14,15 @@ use super::{
 };
 use crate::{
     model::{RunId, Time, run::ArtifactRef},
-    sys::{FsFile, FsLock, ids},
+    sys::{FileId, FsAppend, FsError, FsLock, ids},
 };
 
 /// What opening a run for writing gives.
 #[derive(Debug)]
 pub(super) struct Opened {
-    pub(super) log: Box<dyn FsFile>,
+    pub(super) log: Box<dyn FsAppend>,
+    /// Which file the log is.
+    pub(super) log_id: FileId,
     pub(super) lock: Box<dyn FsLock>,
     /// The last line that counts.
     pub(super) last: Entry,
@@ -36,7 +38,8 @@ pub(super) struct FileClaim {
     shared: Arc<Shared>,
     run: RunId,
     dir: PathBuf,
-    log: Box<dyn FsFile>,
+    log: Box<dyn FsAppend>,
+    log_id: FileId,
     last: Entry,
     len: u64,
     incarnation: Incarnation,
@@ -44,7 +47,16 @@ pub(super) struct FileClaim {
     state: State,
     /// Directories this claim has made sure of.
     known: HashSet<PathBuf>,
-    _lock: Box<dyn FsLock>,
+    lock: Box<dyn FsLock>,
+}
+
+/// Where the log ends.
+#[derive(Debug, Clone, Copy)]
+struct Tail {
+    /// The last line that counts.
+    last: Entry,
+    /// Length of the log.
+    len: u64,
 }
 
 /// Whether the handle can still be used.
@@ -97,11 +109,11 @@ impl Lease {
 
 impl FileClaim {
     pub(super) fn new(shared: Arc<Shared>, run: RunId, opened: Opened) -> Self {
-        let Opened { log, lock, last, len, incarnation, lease } = opened;
+        let Opened { log, log_id, lock, last, len, incarnation, lease } = opened;
         shared.note_held(&run, &lease.acquisition_id);
         let dir = shared.layout.run(&run);
         let (state, known) = (State::Good, HashSet::new());
-        Self { shared, run, dir, log, last, len, incarnation, lease, state, known, _lock: lock }
+        Self { shared, run, dir, log, log_id, last, len, incarnation, lease, state, known, lock }
     }
 
     fn superseded(&self, reason: impl Into<String>) -> Error {
@@ -119,57 +131,104 @@ impl FileClaim {
 
     /// Looks at the directory by its path, never through what is open: an owner that sleeps keeps its files
     /// open while another one deletes the run, makes it anew or takes it over.
-    fn prove(&self) -> Result<()> {
+    ///
+    /// Two looks are enough. A lock file that is the one we hold is locked by us and by nobody else. A log that is
+    /// the one we opened and ends where we left it has no fence of a successor, and a run made anew has another.
+    fn prove(&self) -> Result<Option<Tail>> {
         self.usable()?;
-        let incarnation = match load::incarnation(&self.shared, &self.run) {
-            Ok(found) => found,
-            Err(Error::NotFound(_)) => return Err(self.superseded("the run is gone")),
-            Err(e) => return Err(e),
-        };
-        if incarnation != self.incarnation {
-            return Err(self.superseded("the run was deleted and made anew"));
-        }
-        let found = lease::read(&self.shared, &self.run)?;
-        if let Some(other) = found.lease.filter(|l| l.acquisition_id != self.lease.acquisition_id) {
-            return Err(self.superseded(format!(
-                "process {} on {} took it with epoch {}, ours is {}",
-                other.pid, other.host, other.epoch, self.lease.epoch
-            )));
-        }
-        match self.shared.fs.metadata(&self.dir.join(layout::LOG)) {
-            Ok(meta) if meta.len == self.len => {}
-            Ok(_) => return Err(self.superseded("another process has written to its log")),
-            Err(e) if e.is_not_found() => return Err(self.superseded("its log is gone")),
+        match self.shared.fs.metadata(&self.dir.join(layout::LOCK)) {
+            Ok(meta) if meta.id == self.lock.id() => {}
+            Ok(_) => return Err(self.superseded(self.by_whom("its lock file was replaced"))),
+            Err(e) if e.is_not_found() => return Err(self.superseded("the run is gone, or its lock file")),
             Err(e) => return Err(e.into()),
         }
-        // Our own lock makes this fail to lock; when it does not, the file there is not the one we hold.
-        match lease::take(&self.shared, &self.dir.join(layout::LOCK), 1, |_| ()) {
-            Ok(None) => Ok(()),
-            Ok(Some(())) => Err(self.superseded("its lock file was replaced")),
-            Err(Error::Io(e)) if e.is_not_found() => Err(self.superseded("the run is gone")),
-            Err(e) => Err(e),
+        match self.shared.fs.metadata(&self.dir.join(layout::LOG)) {
+            Ok(meta) if meta.id != self.log_id => Err(self.superseded(self.by_whom("its log was replaced"))),
+            Ok(meta) if meta.len == self.len => Ok(None),
+            Ok(_) => self.look_again(&self.last).map(Some),
+            Err(e) if e.is_not_found() => Err(self.superseded("its log is gone")),
+            Err(e) => Err(e.into()),
         }
     }
 
-    /// [`FileClaim::prove`], remembering a loss for good.
+    /// Why the run is lost, with its new owner where the lease tells.
+    fn by_whom(&self, what: &str) -> String {
+        let found = lease::read(&self.shared, &self.run).ok().and_then(|found| found.lease);
+        match found.filter(|lease| lease.acquisition_id != self.lease.acquisition_id) {
+            Some(other) => format!(
+                "process {} on {} took it with epoch {}, ours is {}",
+                other.pid, other.host, other.epoch, self.lease.epoch
+            ),
+            None => what.to_owned(),
+        }
+    }
+
+    /// Reads the whole log because its end is not where it should be. What a former owner added after its time does
+    /// not count and does no harm; anything else that follows our last line means that the run is not ours.
+    fn look_again(&self, last: &Entry) -> Result<Tail> {
+        let bytes = self.shared.fs.read(&self.dir.join(layout::LOG))?;
+        let found = match load::checked(&bytes, &self.incarnation.incarnation_id) {
+            Ok(found) if found.torn => return Err(self.unreadable("its log ends in a line that is not whole")),
+            Ok(found) => found,
+            Err(damage) => return Err(load::damaged(&self.run, damage)),
+        };
+        match found.entries.last() {
+            Some(end) if (end.seq, end.epoch, end.crc) == (last.seq, last.epoch, last.crc) => {
+                Ok(Tail { last: *end, len: found.end })
+            }
+            #[cfg(test)]
+            Some(_) if self.shared.defect == Some(super::crash::Defect::NoEpochInWriter) => {
+                Ok(Tail { last: *last, len: found.end })
+            }
+            Some(_) | None => Err(self.superseded(self.by_whom("another process has written to its log"))),
+        }
+    }
+
+    /// An end of the log that only opening it again can put right.
+    fn unreadable(&self, what: &str) -> Error {
+        let why = std::io::Error::new(std::io::ErrorKind::InvalidData, what.to_owned());
+        Error::Io(FsError::new("add to", self.dir.join(layout::LOG), why))
+    }
+
+    /// [`FileClaim::prove`], remembering a loss for good and where the log ends now.
     fn prove_or_lose(&mut self) -> Result<()> {
-        let proof = self.prove();
-        if let Err(Error::Superseded { reason, .. }) = &proof {
+        match self.prove() {
+            Ok(Some(tail)) => self.adopt(tail),
+            Ok(None) => {}
+            Err(e) => return Err(self.losing(e)),
+        }
+        Ok(())
+    }
+
+    /// Remembers for good that the run is lost, when that is what an error says.
+    fn losing(&mut self, error: Error) -> Error {
+        if let Error::Superseded { reason, .. } = &error {
             self.state = State::Lost(reason.clone());
         }
-        proof
+        error
     }
 
-    /// Adds one line: one write, one sync.
-    fn append(&mut self, events: &[Value]) -> Result<Entry> {
+    fn adopt(&mut self, tail: Tail) {
+        self.last = tail.last;
+        self.len = tail.len;
+    }
+
+    /// Adds one line: one write at the end of the file, one sync.
+    fn append(&mut self, events: &[Value]) -> Result<Tail> {
         let ts = self.shared.clock.wall();
         let (seq, epoch) = (self.last.seq + 1, self.lease.epoch);
         let line = line::encode(seq, epoch, ts, self.last.crc, events)
             .map_err(|bytes| Error::TooLarge { bytes, limit: line::LINE_MAX })?;
-        let written = self.log.write_at(self.len, &line.bytes).and_then(|()| self.log.sync());
-        self.poisoning(written.map_err(Error::from))?;
+        let written = self.log.append(&line.bytes).and_then(|()| self.log.sync()).and_then(|()| self.log.stat());
+        let (_, len) = self.poisoning(written.map_err(Error::from))?;
         let end = self.len + line.bytes.len() as u64;
-        Ok(Entry { seq, epoch, crc: line.crc, start: self.len, end, number: self.last.number + 1, ts })
+        let last = Entry { seq, epoch, crc: line.crc, start: self.len, end, number: self.last.number + 1, ts };
+        if len == end {
+            return Ok(Tail { last, len });
+        }
+        // Somebody wrote between the proof and the line. Ours is on disk; whether it counts the log tells.
+        let outcome = self.look_again(&last).map_err(|e| self.losing(e));
+        self.poisoning(outcome)
     }
 
     /// Replaces one of the small files that are never state.
@@ -181,7 +240,7 @@ impl FileClaim {
     /// Makes the handle unusable when a write failed.
     fn poisoning<T>(&mut self, outcome: Result<T>) -> Result<T> {
         outcome.map_err(|e| {
-            if matches!(e, Error::Io(_)) {
+            if matches!(e, Error::Io(_) | Error::Damaged { .. }) {
                 self.state = State::Poisoned;
             }
             self.shared.noticing_full_disk(e)
@@ -208,10 +267,9 @@ impl Claim for FileClaim {
 
     fn commit(&mut self, events: &[Value]) -> Result<(u64, Time)> {
         self.prove_or_lose()?;
-        let entry = self.append(events)?;
-        self.last = entry;
-        self.len = entry.end;
-        Ok((entry.seq, entry.ts))
+        let tail = self.append(events)?;
+        self.adopt(tail);
+        Ok((tail.last.seq, tail.last.ts))
     }
 
     fn checkpoint(&mut self, record: &Value) {
@@ -226,7 +284,7 @@ impl Claim for FileClaim {
     }
 
     fn check(&self) -> Result<()> {
-        self.prove()
+        self.prove().map(drop)
     }
 
     fn put_artifact(&mut self, path: &str, bytes: &[u8]) -> Result<ArtifactRef> {
@@ -264,7 +322,7 @@ impl Claim for FileClaim {
             // A failed write leaves the run to whoever opens it next; the lock goes with the handle.
             Err(Error::Poisoned(_)) => Ok(()),
             Err(e) => Err(e),
-            Ok(()) => match self.shared.fs.remove_file(&self.dir.join(layout::LEASE)) {
+            Ok(_) => match self.shared.fs.remove_file(&self.dir.join(layout::LEASE)) {
                 Ok(()) => Ok(()),
                 Err(e) if e.is_not_found() => Ok(()),
                 Err(e) => Err(e.into()),

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     model::RunId,
-    sys::{FsFile, FsLock, fs::remove_tree, ids},
+    sys::{FsLock, fs::remove_tree, ids},
 };
 
 /// Epoch of the creator.
@@ -86,13 +86,14 @@ fn build(shared: &Shared, run: &NewRun, stage: &Path) -> Result<Opened> {
     let mut events = run.events.clone();
     events.push(lease.fence());
     let base = Base::start(&incarnation.incarnation_id);
-    let (mut log, last) = first_line(shared, &stage.join(layout::LOG), base, &events)?;
-    log.sync()?;
+    let last = first_line(shared, &stage.join(layout::LOG), base, &events)?;
+    let log = fs.open_append(&stage.join(layout::LOG))?;
+    let (log_id, _) = log.stat()?;
     fs.create_dir(&stage.join(layout::INBOX))?;
     // Never trusted without proof, so it needs no sync.
     write_plain(shared, &stage.join(layout::LEASE), &lease.to_bytes())?;
     fs.sync_dir(stage)?;
-    Ok(Opened { log, lock, last, len: last.end, incarnation, lease })
+    Ok(Opened { log, log_id, lock, last, len: last.end, incarnation, lease })
 }
 
 /// Takes the lock inside the private directory; it stays with the file when the directory is renamed.
@@ -101,20 +102,14 @@ fn owner_lock(shared: &Shared, run: &RunId, stage: &Path) -> Result<Box<dyn FsLo
     held.ok_or_else(|| lease::Found::default().owned(run))
 }
 
-/// Writes the first line of a log.
-fn first_line(
-    shared: &Shared,
-    path: &Path,
-    base: Base,
-    events: &[serde_json::Value],
-) -> Result<(Box<dyn FsFile>, Entry)> {
+/// Writes the first line of a log and syncs it.
+fn first_line(shared: &Shared, path: &Path, base: Base, events: &[serde_json::Value]) -> Result<Entry> {
     let ts = shared.clock.wall();
     let line = super::line::encode(1, FIRST_EPOCH, ts, base.crc(), events)
         .map_err(|bytes| Error::TooLarge { bytes, limit: super::line::LINE_MAX })?;
-    let mut log = shared.fs.create_new(path)?;
-    log.write_at(0, &line.bytes)?;
+    shared.write_synced(path, &line.bytes)?;
     let end = line.bytes.len() as u64;
-    Ok((log, Entry { seq: 1, epoch: FIRST_EPOCH, crc: line.crc, start: 0, end, number: 1, ts }))
+    Ok(Entry { seq: 1, epoch: FIRST_EPOCH, crc: line.crc, start: 0, end, number: 1, ts })
 }
 
 /// Writes a new file without a sync.

@@ -31,13 +31,7 @@ pub(super) struct Home {
 }
 
 /// Opens the state directory: makes it when missing, judges its format, clears what dead processes left.
-pub(super) fn open(
-    fs: &dyn Fs,
-    layout: &Layout,
-    instance: &str,
-    min_free: u64,
-    formats: &Formats,
-) -> Result<Home> {
+pub(super) fn open(fs: &dyn Fs, layout: &Layout, instance: &str, min_free: u64, formats: &Formats) -> Result<Home> {
     let (token, known) = (format!("{}-{}", plain(instance), ids::short()), formats.current);
     let newer = |found| {
         tracing::warn!(found, known, "the state directory has a newer format and is only read");

@@ -119,6 +119,8 @@ fn record(
     };
     if let Some(found) = found {
         let stands = part.scan.entries.iter().any(|e| found.agrees(e));
+        #[cfg(test)]
+        let stands = stands || shared.defect == Some(super::crash::Defect::TrustedCheckpoint);
         // A checkpoint of a writer that had lost the run already stands at a line no successor knows.
         let newest = part.scan.entries.last().map_or(0, |e| e.epoch);
         if stands && newest >= lease_epoch {

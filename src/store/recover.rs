@@ -72,7 +72,9 @@ fn open(shared: &Shared, run: &RunId, dir: &Path, lock: Box<dyn FsLock>) -> Resu
     let (last, len, lease) = fence(shared, &incarnation, log.as_mut(), &last, found.end)?;
     shared.replace(&shared.temp(&dir.join(layout::TEMP))?, &dir.join(layout::LEASE), &lease.to_bytes())?;
     remember(shared, run, &path, &incarnation, &last);
-    Ok(Opened { log, lock, last, len, incarnation, lease })
+    let log = fs.open_append(&path)?;
+    let (log_id, _) = log.stat()?;
+    Ok(Opened { log, log_id, lock, last, len, incarnation, lease })
 }
 
 /// Cuts a torn end off and makes the last good line certain.

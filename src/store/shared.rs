@@ -28,6 +28,9 @@ pub(super) struct Shared {
     pub(super) boot_id: Option<String>,
     pub(super) min_free: u64,
     pub(super) home: Home,
+    /// What is deliberately wrong with this store.
+    #[cfg(test)]
+    pub(super) defect: Option<super::crash::Defect>,
     turn: Mutex<()>,
     memory: Mutex<Memory>,
 }
@@ -70,7 +73,21 @@ impl Shared {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts { fs, clock, layout, instance, host, pid, boot_id, min_free, home } = parts;
         let (turn, memory) = (Mutex::default(), Mutex::default());
-        Self { fs, clock, layout, instance, host, pid, boot_id, min_free, home, turn, memory }
+        Self {
+            fs,
+            clock,
+            layout,
+            instance,
+            host,
+            pid,
+            boot_id,
+            min_free,
+            home,
+            #[cfg(test)]
+            defect: None,
+            turn,
+            memory,
+        }
     }
 
     /// The turn to try a lock.

@@ -52,11 +52,22 @@ pub enum Kind {
     Other,
 }
 
+/// Which file it is, whatever it is called. No two files that exist or are open have the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileId {
+    /// The file system.
+    pub device: u64,
+    /// The file on it.
+    pub inode: u64,
+}
+
 /// What is known about a path without opening it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meta {
     /// What it is; links are not followed.
     pub kind: Kind,
+    /// Which file it is.
+    pub id: FileId,
     /// Length in bytes.
     pub len: u64,
     /// Last change of the contents, nanoseconds since the epoch.
@@ -87,6 +98,8 @@ pub trait Fs: Send + Sync + fmt::Debug + 'static {
     fn create_new(&self, path: &Path) -> Result<Box<dyn FsFile>>;
     /// Opens an existing file for writing in place.
     fn open_write(&self, path: &Path) -> Result<Box<dyn FsFile>>;
+    /// Opens an existing file for adding to its end, wherever that is by then.
+    fn open_append(&self, path: &Path) -> Result<Box<dyn FsAppend>>;
     /// Renames, replacing what is there.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
     /// Renames only when nothing is at `to` (`ErrorKind::AlreadyExists` otherwise), atomically.
@@ -119,8 +132,21 @@ pub trait FsFile: Send + fmt::Debug {
     }
 }
 
+/// A file that only grows. Two writers never overwrite each other.
+pub trait FsAppend: Send + fmt::Debug {
+    /// Adds all of `bytes` at the end.
+    fn append(&mut self, bytes: &[u8]) -> Result<()>;
+    /// Makes the contents durable (fdatasync).
+    fn sync(&mut self) -> Result<()>;
+    /// Which file it is, and its length now.
+    fn stat(&self) -> Result<(FileId, u64)>;
+}
+
 /// A held lock; dropping it, or dying, lets go.
-pub trait FsLock: Send + Sync + fmt::Debug {}
+pub trait FsLock: Send + Sync + fmt::Debug {
+    /// The file that is locked. A path that names another file is not locked by this.
+    fn id(&self) -> FileId;
+}
 
 /// Makes `path` and every missing parent.
 pub fn create_dir_all(fs: &dyn Fs, path: &Path) -> Result<()> {

@@ -6,14 +6,14 @@
 use std::{
     ffi::OsString,
     fs::{self, File, OpenOptions, TryLockError},
-    io,
+    io::{self, Write as _},
     os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
 use rustix::fs::{CWD, OFlags, RenameFlags};
 
-use super::fs::{Fs, FsError, FsFile, FsLock, Kind, Meta, Result};
+use super::fs::{FileId, Fs, FsAppend, FsError, FsFile, FsLock, Kind, Meta, Result};
 
 /// Times a lock file may be replaced under our hands before we give up; each round means that someone
 /// unlinked the file between our opening and our locking it.
@@ -26,6 +26,11 @@ pub struct RealFs;
 /// Names the operation and the path of a failure.
 fn at<T>(op: &'static str, path: &Path, result: io::Result<T>) -> Result<T> {
     result.map_err(|source| FsError::new(op, path, source))
+}
+
+/// Which file it is.
+fn id(meta: &fs::Metadata) -> FileId {
+    FileId { device: meta.dev(), inode: meta.ino() }
 }
 
 /// Opens a regular file for reading. Not blocking, so that a pipe in its place cannot hang the caller.
@@ -81,7 +86,7 @@ impl Fs for RealFs {
             _ => Kind::Other,
         };
         let mtime_ns = i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());
-        Ok(Meta { kind, len: meta.len(), mtime_ns, mode: meta.mode() & 0o7777 })
+        Ok(Meta { kind, id: id(&meta), len: meta.len(), mtime_ns, mode: meta.mode() & 0o7777 })
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<OsString>> {
@@ -113,6 +118,11 @@ impl Fs for RealFs {
     fn open_write(&self, path: &Path) -> Result<Box<dyn FsFile>> {
         let file = OpenOptions::new().write(true).open(path);
         Ok(Box::new(RealFile { file: at("open for writing", path, file)?, path: path.to_owned() }))
+    }
+
+    fn open_append(&self, path: &Path) -> Result<Box<dyn FsAppend>> {
+        let file = OpenOptions::new().append(true).open(path);
+        Ok(Box::new(RealFile { file: at("open for appending", path, file)?, path: path.to_owned() }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
@@ -157,11 +167,9 @@ fn lock(path: &Path) -> io::Result<Option<RealLock>> {
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(e)) => return Err(e),
         }
-        let ours = file.metadata()?;
+        let ours = id(&file.metadata()?);
         match fs::symlink_metadata(path) {
-            Ok(there) if there.dev() == ours.dev() && there.ino() == ours.ino() => {
-                return Ok(Some(RealLock { file }));
-            }
+            Ok(there) if id(&there) == ours => return Ok(Some(RealLock { file, id: ours })),
             Ok(_) => {}
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(e),
@@ -195,10 +203,25 @@ impl FsFile for RealFile {
     }
 }
 
+impl FsAppend for RealFile {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        at("append to", &self.path, self.file.write_all(bytes))
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        at("sync", &self.path, self.file.sync_data())
+    }
+
+    fn stat(&self) -> Result<(FileId, u64)> {
+        at("look at", &self.path, self.file.metadata()).map(|m| (id(&m), m.len()))
+    }
+}
+
 /// A lock that the system frees when the process dies.
 #[derive(Debug)]
 struct RealLock {
     file: File,
+    id: FileId,
 }
 
 impl Drop for RealLock {
@@ -208,7 +231,11 @@ impl Drop for RealLock {
     }
 }
 
-impl FsLock for RealLock {}
+impl FsLock for RealLock {
+    fn id(&self) -> FileId {
+        self.id
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -242,6 +269,13 @@ mod tests {
         assert_eq!(fs.metadata(&sub.join("link")).unwrap().kind, Kind::Symlink);
         assert_eq!(fs.read(&sub).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         assert!(fs.free_space(&sub).unwrap() > 0);
+
+        let (mut one, mut two) = (fs.open_append(&name).unwrap(), fs.open_append(&name).unwrap());
+        one.append(b"1").unwrap();
+        two.append(b"2").unwrap();
+        one.append(b"3").unwrap();
+        assert_eq!(fs.read(&name).unwrap(), b"hello\0\0!123");
+        assert_eq!(two.stat().unwrap(), (meta.id, 11));
     }
 
     #[test]

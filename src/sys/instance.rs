@@ -130,70 +130,7 @@ fn door(fs: &dyn Fs, clock: &dyn Clock, dir: &Path) -> Result<Box<dyn FsLock>> {
 #[cfg(target_os = "linux")]
 mod tests {
     use super::*;
-    use crate::sys::{SystemClock, fs::Meta, proctree::carries};
-
-    /// As much of a file system as this module uses, on real files: locks of the system, so that they are real.
-    #[derive(Debug)]
-    struct Locks;
-
-    #[derive(Debug)]
-    #[expect(clippy::disallowed_types, reason = "the real file layer is tested elsewhere")]
-    struct Held(#[expect(dead_code, reason = "held, not used")] std::fs::File);
-
-    impl FsLock for Held {}
-
-    #[expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "real files for a test")]
-    impl Fs for Locks {
-        fn list(&self, dir: &Path) -> Result<Vec<std::ffi::OsString>> {
-            Ok(std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect())
-        }
-        fn create_dir(&self, path: &Path) -> Result<()> {
-            std::fs::create_dir(path).map_err(|e| FsError::new("create", path, e))
-        }
-        fn canonicalize(&self, path: &Path) -> Result<PathBuf> {
-            Ok(path.to_owned())
-        }
-        fn metadata(&self, _: &Path) -> Result<Meta> {
-            Ok(Meta { kind: crate::sys::Kind::Dir, len: 0, mtime_ns: 0, mode: 0o700 })
-        }
-        fn remove_file(&self, path: &Path) -> Result<()> {
-            std::fs::remove_file(path).map_err(|e| FsError::new("remove", path, e))
-        }
-        fn try_lock(&self, path: &Path) -> Result<Option<Box<dyn FsLock>>> {
-            let file = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(path).unwrap();
-            Ok(file.try_lock().is_ok().then(|| Box::new(Held(file)) as Box<dyn FsLock>))
-        }
-        fn read(&self, _: &Path) -> Result<Vec<u8>> {
-            unreachable!()
-        }
-        fn read_range(&self, _: &Path, _: u64, _: usize) -> Result<Vec<u8>> {
-            unreachable!()
-        }
-        fn read_link(&self, _: &Path) -> Result<PathBuf> {
-            unreachable!()
-        }
-        fn create_new(&self, _: &Path) -> Result<Box<dyn crate::sys::FsFile>> {
-            unreachable!()
-        }
-        fn open_write(&self, _: &Path) -> Result<Box<dyn crate::sys::FsFile>> {
-            unreachable!()
-        }
-        fn rename(&self, _: &Path, _: &Path) -> Result<()> {
-            unreachable!()
-        }
-        fn rename_new(&self, _: &Path, _: &Path) -> Result<()> {
-            unreachable!()
-        }
-        fn sync_dir(&self, _: &Path) -> Result<()> {
-            unreachable!()
-        }
-        fn remove_dir(&self, _: &Path) -> Result<()> {
-            unreachable!()
-        }
-        fn free_space(&self, _: &Path) -> Result<u64> {
-            unreachable!()
-        }
-    }
+    use crate::sys::{RealFs, SystemClock, proctree::carries};
 
     /// A process that must not outlive the test, whatever becomes of it.
     struct Left(std::process::Child);
@@ -235,7 +172,7 @@ mod tests {
     fn the_dead_are_swept_and_the_living_are_not() {
         // ZP-3: two living servers of one home, one of another, and a dead one.
         let (home, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let fs: Arc<dyn Fs> = Arc::new(Locks);
+        let fs: Arc<dyn Fs> = Arc::new(RealFs);
         let start = |home: &Path| Instance::register(Arc::clone(&fs), &SystemClock, home).unwrap();
         let (ours, neighbour, abroad) = (start(home.path()), start(home.path()), start(other.path()));
         // Its process died: the file is there and nobody holds the lock.

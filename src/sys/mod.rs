@@ -19,6 +19,6 @@ pub mod tasks;
 pub mod text;
 
 pub use clock::{Clock, SystemClock};
-pub use fs::{Fs, FsError, FsFile, FsLock, Kind, Meta};
+pub use fs::{FileId, Fs, FsAppend, FsError, FsFile, FsLock, Kind, Meta};
 pub use fs_real::RealFs;
 pub use ids::host_name;

@@ -1,6 +1,9 @@
 //! The product as the model sees it: what callers of the store do, noting what they were told.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex},
+};
 
 use serde_json::json;
 
@@ -69,7 +72,7 @@ impl Writer {
         let text = format!("base {generation}").into_bytes();
         let named = Named { path: "nodes/base.json".to_owned(), bytes: text.len() as u64, sha256: sha256(&text) };
         let mut record = Record::default();
-        let events = record.next(generation, false, std::slice::from_ref(&named)).to_vec();
+        let events = record.next(generation, 1, false, std::slice::from_ref(&named)).to_vec();
         fs.ledger(|l| l.begin_create(id, generation));
         let new = NewRun {
             run_id: run(id),
@@ -78,8 +81,8 @@ impl Writer {
             artifacts: vec![(named.path, text)],
         };
         let claim = store.create(new)?;
-        fs.ledger(|l| l.settle(id, generation, 0));
         record.fold(&events)?;
+        fs.ledger(|l| l.settle(id, &record));
         Ok(Self { fs: fs.clone(), run: run(id), claim, record, generation, started: true })
     }
 
@@ -88,7 +91,7 @@ impl Writer {
         let claim = store.claim(run)?;
         let record = record::read(store, run)?.ok_or_else(|| broken("I9", "a claimed run is not there"))?;
         fs.ledger(|l| l.judge(run.as_str(), Some(&record)))?;
-        fs.ledger(|l| l.settle(run.as_str(), record.generation, record.n));
+        fs.ledger(|l| l.settle(run.as_str(), &record));
         let generation = record.generation;
         Ok(Self { fs: fs.clone(), run: run.clone(), claim, record, generation, started: false })
     }
@@ -101,7 +104,7 @@ impl Writer {
             Batch::Plain | Batch::End => vec![],
             Batch::Files | Batch::Large => self.put_files(n)?,
         };
-        let mut events = self.record.next(self.generation, finishes, &files);
+        let mut events = self.record.next(self.generation, self.claim.epoch(), finishes, &files);
         if batch == Batch::Large {
             events[1]["text"] = json!("x".repeat(200 * 1024));
         }
@@ -110,8 +113,8 @@ impl Writer {
         }
         self.fs.ledger(|l| l.begin_commit(self.run.as_str()));
         self.claim.commit(&events)?;
-        self.fs.ledger(|l| l.settle(self.run.as_str(), self.generation, n));
         self.record.fold(&events)?;
+        self.fs.ledger(|l| l.settle(self.run.as_str(), &self.record));
         self.started = !finishes;
         self.claim.checkpoint(&serde_json::to_value(&self.record).unwrap());
         Ok(())
@@ -132,10 +135,42 @@ impl Writer {
         Ok(named)
     }
 
+    /// Commits while another one takes the run between the look around and the line; gives the other one.
+    /// The line is there then, after the fence, and must not count.
+    pub(super) fn commit_too_late(&mut self, store: FileStore) -> std::result::Result<Self, Stop> {
+        let events = self.record.next(self.generation, self.claim.epoch(), self.started, &[]);
+        let other = Arc::new(Mutex::new(None));
+        let (fs, run, slot) = (self.fs.clone(), self.run.clone(), Arc::clone(&other));
+        self.fs.before_the_next_line(move || {
+            let taken = Self::claim(&fs, &store, &run);
+            *slot.lock().unwrap() = Some(taken);
+        });
+        self.fs.ledger(|l| l.begin_commit(self.run.as_str()));
+        let outcome = self.claim.commit(&events);
+        let other = other.lock().unwrap().take().ok_or_else(|| broken("I6", "no line was added"))?;
+        match (outcome, other) {
+            (Ok(_), Ok(_)) => Err(broken("I6", "a line after the successor's fence was acknowledged").into()),
+            // Its own operation may be made to fail, which is no business of the other one.
+            (Err(Error::Superseded { .. } | Error::Io(_)), Ok(other)) => Ok(other),
+            (Err(e), Ok(_)) => Err(e.into()),
+            // The taking was made to fail before it was one.
+            (Ok(_), Err(e)) => {
+                self.record.fold(&events)?;
+                self.fs.ledger(|l| l.settle(self.run.as_str(), &self.record));
+                Err(e)
+            }
+            (Err(_), Err(e)) => Err(e),
+        }
+    }
+
     /// Tries everything a writer can do, after another one took the run: all of it must be refused.
     pub(super) fn must_be_shut_out(mut self) -> std::result::Result<(), Stop> {
-        let mut events = self.record.next(self.generation, false, &[]);
+        let mut events = self.record.next(self.generation, self.claim.epoch(), false, &[]);
         events.iter_mut().for_each(|e| e["late"] = json!(true));
+        // One whose own operation failed is shut out already.
+        if let Err(Error::Poisoned(_)) = self.claim.check() {
+            return Ok(());
+        }
         refused("commit", self.claim.commit(&events))?;
         refused("check", self.claim.check())?;
         refused("put_artifact", self.claim.put_artifact("nodes/late.txt", b"late"))?;

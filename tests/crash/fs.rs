@@ -7,6 +7,7 @@
 use std::{
     collections::HashMap,
     ffi::OsString,
+    fmt,
     io::{Error as IoError, ErrorKind},
     path::{Component, Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard},
@@ -14,13 +15,14 @@ use std::{
 };
 
 use super::{
+    super::scan::BELIEVE_EVERY_EPOCH,
     defects::Defect,
     disk::{Disk, Inode, NameOp, Write},
     ledger::Ledger,
 };
 use crate::{
     model::Time,
-    sys::{Clock, Fs, FsError, FsFile, FsLock, Kind, Meta, fs::Result, ids},
+    sys::{Clock, FileId, Fs, FsAppend, FsError, FsFile, FsLock, Kind, Meta, fs::Result, ids},
 };
 
 /// How an operation is made to fail.
@@ -62,6 +64,16 @@ struct State {
     defect: Option<Defect>,
     /// Syncs put off until the next rename.
     put_off: Vec<usize>,
+    deed: Option<Deed>,
+}
+
+/// What happens at a moment of another one's choosing.
+struct Deed(Box<dyn FnOnce() + Send>);
+
+impl fmt::Debug for Deed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Deed")
+    }
 }
 
 /// The file system.
@@ -72,6 +84,7 @@ impl ModelFs {
     /// A machine that starts on this disk; `life` counts the cuts before.
     pub(super) fn on(disk: Disk, ledger: Ledger, life: u64, defect: Option<Defect>) -> Self {
         ids::fixed::start(life << 40);
+        BELIEVE_EVERY_EPOCH.set(defect == Some(Defect::NoEpochInReader));
         Self(Arc::new(Mutex::new(State {
             disk,
             locked: HashMap::new(),
@@ -86,20 +99,21 @@ impl ModelFs {
             life,
             defect,
             put_off: vec![],
+            deed: None,
         })))
     }
 
     /// A machine on a new disk, as if the state directory's parents had been there for long.
-    pub(super) fn new(defect: Option<Defect>) -> Self {
-        let fs = Self::on(Disk::empty(), Ledger::default(), 0, defect);
+    pub(super) fn new() -> Self {
+        let fs = Self::on(Disk::empty(), Ledger::default(), 0, None);
         fs.create_dir(Path::new("/home")).unwrap();
-        fs.settled()
+        fs.settled(None)
     }
 
     /// The machine after an orderly stop: all is on disk, nothing is locked, the counting begins anew.
-    pub(super) fn settled(&self) -> Self {
+    pub(super) fn settled(&self, defect: Option<Defect>) -> Self {
         let state = self.state();
-        Self::on(state.disk.settled(), state.ledger.clone(), state.life + 1, state.defect)
+        Self::on(state.disk.settled(), state.ledger.clone(), state.life + 1, defect)
     }
 
     /// The machine that starts on a disk that a cut of this one left.
@@ -150,6 +164,11 @@ impl ModelFs {
         if let Ok(inode) = state.find(path) {
             state.locked.remove(&inode);
         }
+    }
+
+    /// Lets something happen right before the next line is added, when its writer has already looked around.
+    pub(super) fn before_the_next_line(&self, deed: impl FnOnce() + Send + 'static) {
+        self.state().deed = Some(Deed(Box::new(deed)));
     }
 
     /// Changing operations so far.
@@ -337,9 +356,7 @@ impl State {
                 self.put_off.push(inode);
                 Ok(())
             }
-            Some(Defect::RetryFailedSync) => {
-                self.sync_now(inode, path).or_else(|_| self.sync_now(inode, path))
-            }
+            Some(Defect::RetryFailedSync) => self.sync_now(inode, path).or_else(|_| self.sync_now(inode, path)),
             _ => self.sync_now(inode, path),
         }
     }
@@ -400,9 +417,10 @@ impl Fs for ModelFs {
         let inode = named("look at", path, state.find(path))?;
         Ok(match state.disk.inodes[inode].as_ref() {
             Inode::File { live, changed, .. } => {
-                Meta { kind: Kind::File, len: live.len() as u64, mtime_ns: i128::from(*changed), mode: 0o600 }
+                let (id, len) = (file_id(inode), live.len() as u64);
+                Meta { kind: Kind::File, id, len, mtime_ns: i128::from(*changed), mode: 0o600 }
             }
-            Inode::Dir { .. } => Meta { kind: Kind::Dir, len: 0, mtime_ns: 0, mode: 0o700 },
+            Inode::Dir { .. } => Meta { kind: Kind::Dir, id: file_id(inode), len: 0, mtime_ns: 0, mode: 0o700 },
         })
     }
 
@@ -431,6 +449,11 @@ impl Fs for ModelFs {
     }
 
     fn open_write(&self, path: &Path) -> Result<Box<dyn FsFile>> {
+        let inode = named("open", path, self.state().find(path))?;
+        Ok(Box::new(ModelFile { fs: self.clone(), inode, path: path.to_owned() }))
+    }
+
+    fn open_append(&self, path: &Path) -> Result<Box<dyn FsAppend>> {
         let inode = named("open", path, self.state().find(path))?;
         Ok(Box::new(ModelFile { fs: self.clone(), inode, path: path.to_owned() }))
     }
@@ -490,6 +513,10 @@ impl Clock for ModelFs {
     }
 }
 
+fn file_id(inode: usize) -> FileId {
+    FileId { device: 1, inode: inode as u64 }
+}
+
 #[derive(Debug)]
 struct ModelFile {
     fs: ModelFs,
@@ -526,7 +553,30 @@ struct ModelLock {
     taking: u64,
 }
 
-impl FsLock for ModelLock {}
+impl FsAppend for ModelFile {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        let deed = self.fs.state().deed.take();
+        if let Some(Deed(deed)) = deed {
+            deed();
+        }
+        let end = FsFile::len(self)?;
+        self.write_at(end, bytes)
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        FsFile::sync(self)
+    }
+
+    fn stat(&self) -> Result<(FileId, u64)> {
+        Ok((file_id(self.inode), FsFile::len(self)?))
+    }
+}
+
+impl FsLock for ModelLock {
+    fn id(&self) -> FileId {
+        file_id(self.inode)
+    }
+}
 
 impl Drop for ModelLock {
     fn drop(&mut self) {

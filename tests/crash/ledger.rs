@@ -10,7 +10,13 @@ pub(super) enum Allowed {
     /// No such run.
     Absent,
     /// This creation of the id with any number of batches from `safe` to `tried`.
-    There { generation: u32, safe: u64, tried: u64 },
+    There {
+        generation: u32,
+        safe: u64,
+        tried: u64,
+        /// Claim number of the writer of the batch that is safe.
+        by: u64,
+    },
 }
 
 /// All that was promised. Kept with every state of the disk.
@@ -38,12 +44,13 @@ impl Ledger {
     }
 
     pub(super) fn begin_create(&mut self, run: &str, generation: u32) {
-        self.of(run).push(Allowed::There { generation, safe: 0, tried: 0 });
+        self.of(run).push(Allowed::There { generation, safe: 0, tried: 0, by: 1 });
     }
 
     /// Only this is true of the run from now on.
-    pub(super) fn settle(&mut self, run: &str, generation: u32, n: u64) {
-        *self.of(run) = vec![Allowed::There { generation, safe: n, tried: n }];
+    pub(super) fn settle(&mut self, run: &str, record: &Record) {
+        let Record { generation, n, by, .. } = *record;
+        *self.of(run) = vec![Allowed::There { generation, safe: n, tried: n, by }];
     }
 
     pub(super) fn begin_commit(&mut self, run: &str) {
@@ -72,7 +79,7 @@ impl Ledger {
         let allowed = self.runs.get(run).map_or(&[Allowed::Absent][..], Vec::as_slice);
         let of = |wanted: u32| {
             allowed.iter().find_map(|a| match a {
-                Allowed::There { generation, safe, tried } if *generation == wanted => Some((*safe, *tried)),
+                Allowed::There { generation, safe, tried, by } if *generation == wanted => Some((*safe, *tried, *by)),
                 Allowed::There { .. } | Allowed::Absent => None,
             })
         };
@@ -83,10 +90,13 @@ impl Ledger {
                 (None, _) => {
                     Err(broken("I9", format!("creation {} of '{run}' is back; {allowed:?}", record.generation)))
                 }
-                (Some((safe, _)), n) if n < safe => {
+                (Some((safe, _, by)), n) if n == safe && by != record.by => {
+                    Err(broken("I6", format!("batch {n} of '{run}' is from claim {}, not {by}", record.by)))
+                }
+                (Some((safe, _, _)), n) if n < safe => {
                     Err(broken("I1", format!("batch {safe} of '{run}' was acknowledged, {n} is the last one there")))
                 }
-                (Some((_, tried)), n) if n > tried => {
+                (Some((_, tried, _)), n) if n > tried => {
                     Err(broken("I2", format!("batch {n} of '{run}' is there, {tried} was the last one tried")))
                 }
                 (Some(_), _) => Ok(()),

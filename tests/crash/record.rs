@@ -51,6 +51,8 @@ pub(super) struct Record {
     pub(super) generation: u32,
     /// Number of the last batch; the one of the creation is 0.
     pub(super) n: u64,
+    /// Claim number of the writer of that batch.
+    pub(super) by: u64,
     /// The attempt that was started last.
     pub(super) attempt: u64,
     /// Attempts that succeeded.
@@ -67,11 +69,11 @@ const PARTS: u64 = 2;
 
 impl Record {
     /// The two events of the next batch: a node goes on, and what it gave.
-    pub(super) fn next(&self, generation: u32, finishes: bool, files: &[Named]) -> [Value; 2] {
+    pub(super) fn next(&self, generation: u32, by: u64, finishes: bool, files: &[Named]) -> [Value; 2] {
         let n = if self.begun { self.n + 1 } else { 0 };
         let attempt = if finishes { self.attempt } else { self.attempt + 1 };
         let state = if finishes { "succeeded" } else { "running" };
-        let event = |part: u64, kind: &str| json!({ "type": kind, "g": generation, "n": n, "part": part });
+        let event = |part: u64, kind: &str| json!({ "type": kind, "g": generation, "by": by, "n": n, "part": part });
         let mut first = event(0, "node_state");
         first["attempt"] = json!(attempt);
         first["state"] = json!(state);
@@ -94,6 +96,7 @@ impl Record {
             ensure(event["n"] == want && event["part"] == part as u64, "I3", || {
                 format!("part {} of batch {} where part {part} of {want} belongs", event["part"], event["n"])
             })?;
+            self.by = event["by"].as_u64().unwrap_or(0);
             self.generation = event["g"].as_u64().unwrap_or(0) as u32;
             self.node(event)?;
             self.files.extend(serde_json::from_value::<Vec<Named>>(event["files"].clone()).unwrap_or_default());
@@ -143,6 +146,8 @@ fn fold_all(lines: &[Line]) -> Checked<Record> {
         ensure(line.epoch == epoch + u64::from(fence), "I6", || format!("epoch {} after {epoch}", line.epoch))?;
         epoch = line.epoch;
         record.fold(&line.events)?;
+        let own = line.events.iter().all(|e| e["type"] == "fence" || e["by"] == epoch);
+        ensure(own, "I6", || format!("line {} of epoch {epoch} has another one's events", line.seq))?;
     }
     Ok(record)
 }

@@ -23,6 +23,7 @@ mod real_claude;
 mod secrets;
 mod server;
 mod store;
+mod store_fence;
 mod store_files;
 mod tidy;
 mod verify;
