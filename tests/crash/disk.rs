@@ -8,7 +8,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::OsString,
-    hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
 };
 
@@ -16,14 +15,14 @@ use std::{
 const DISKS_MAX: usize = 20_000;
 
 /// One change of a file since its last sync.
-#[derive(Debug, Clone, Hash)]
+#[derive(Debug, Clone)]
 pub(super) enum Write {
     Bytes(usize, Vec<u8>),
     Len(usize),
 }
 
 /// One change of a directory since its last sync. Both halves of a rename share their number.
-#[derive(Debug, Clone, Hash)]
+#[derive(Debug, Clone)]
 pub(super) struct NameOp {
     pub(super) number: u64,
     pub(super) remove: Option<OsString>,
@@ -134,9 +133,10 @@ impl Disk {
         disk
     }
 
-    /// Every disk a cut at this moment may leave. Directories and files of the names in `ignored` come in one
-    /// variant only: nothing of what is pending there is left, but for renames to elsewhere.
-    pub(super) fn after_cut(&self, ignored: &[&str]) -> Vec<Disk> {
+    /// Every disk a cut at this moment may leave and whose fingerprint is `wanted`. Directories and files of the
+    /// names in `ignored` come in one variant only: nothing of what is pending there is left, but for renames to
+    /// elsewhere. The fingerprint leaves them out, and equal disks have the same.
+    pub(super) fn after_cut(&self, ignored: &[&str], mut wanted: impl FnMut(u64) -> bool) -> Vec<Disk> {
         let dull = self.below(ignored);
         let mut dirs = Vec::new();
         let mut choices: Vec<Vec<usize>> = vec![vec![]];
@@ -154,7 +154,13 @@ impl Disk {
                 }
             }
         }
-        choices.iter().flat_map(|c| self.with_names(&dirs, c, &dull)).collect()
+        let mut disks = Vec::new();
+        for choice in choices {
+            if let Some(base) = self.with_names(&dirs, &choice) {
+                base.with_writes(&dull, ignored, &mut wanted, &mut disks);
+            }
+        }
+        disks
     }
 
     /// Everything below these names, wherever they stand.
@@ -174,8 +180,8 @@ impl Disk {
         found
     }
 
-    /// The disks with the first so many changes of each directory; none when that would halve a rename.
-    fn with_names(&self, dirs: &[usize], taken: &[usize], dull: &BTreeSet<usize>) -> Vec<Disk> {
+    /// The disk with the first so many changes of each directory; none when that would halve a rename.
+    fn with_names(&self, dirs: &[usize], taken: &[usize]) -> Option<Disk> {
         let (mut inside, mut outside) = (BTreeSet::new(), BTreeSet::new());
         for (dir, n) in dirs.iter().zip(taken) {
             if let Inode::Dir { pending, .. } = self.inodes[*dir].as_ref() {
@@ -184,45 +190,80 @@ impl Disk {
             }
         }
         if !inside.is_disjoint(&outside) {
-            return vec![];
+            return None;
         }
         let mut base = self.clone();
-        for inode in base.inodes.iter_mut().filter(|i| !i.is_settled()) {
-            if let Inode::Dir { live, durable, pending } = Arc::make_mut(inode) {
+        for inode in &mut base.inodes {
+            let changed = matches!(inode.as_ref(), Inode::Dir { pending, .. } if !pending.is_empty());
+            if changed && let Inode::Dir { live, durable, pending } = Arc::make_mut(inode) {
                 pending.iter().filter(|op| inside.contains(&op.number)).for_each(|op| op.apply(durable));
                 pending.clear();
                 *live = durable.clone();
             }
         }
-        let reachable = base.reachable();
-        // Files vary one at a time, the others having lost either all of their writes or none.
-        let mut disks = vec![base.with_files(&reachable, None, false), base.with_files(&reachable, None, true)];
-        let unsettled = |file: &usize| match base.inodes[*file].as_ref() {
-            Inode::File { pending, .. } => !pending.is_empty(),
-            Inode::Dir { .. } => false,
+        Some(base)
+    }
+
+    /// The wanted disks with these names. Files vary one at a time, the others having lost either all of their
+    /// writes or none.
+    fn with_writes(
+        &self,
+        dull: &BTreeSet<usize>,
+        ignored: &[&str],
+        wanted: &mut impl FnMut(u64) -> bool,
+        disks: &mut Vec<Disk>,
+    ) {
+        let reachable = self.reachable();
+        let places = self.places(ignored);
+        let print_of = |all_written: bool| {
+            places.iter().fold(0_u64, |sum, (inode, place)| match self.inodes[*inode].as_ref() {
+                Inode::Dir { .. } => sum.wrapping_add(mix(*place, 1)),
+                Inode::File { durable, pending, .. } if all_written && !pending.is_empty() => {
+                    let mut bytes = durable.clone();
+                    pending.iter().for_each(|w| w.apply(&mut bytes));
+                    sum.wrapping_add(print(*place, &bytes))
+                }
+                Inode::File { durable, .. } => sum.wrapping_add(print(*place, durable)),
+            })
         };
-        let several = reachable.iter().filter(|f| unsettled(f)).count() > 1;
-        for file in reachable.difference(dull) {
-            let Inode::File { durable, pending, .. } = base.inodes[*file].as_ref() else { continue };
-            let mut bytes = durable.clone();
-            for write in pending {
-                let mut variants = vec![bytes.clone()];
-                variants.extend(write.partly(bytes.len()).iter().map(|part| {
-                    let mut torn = bytes.clone();
-                    part.apply(&mut torn);
-                    torn
-                }));
-                write.apply(&mut bytes);
-                variants.push(bytes.clone());
-                for variant in variants {
-                    disks.push(base.with_files(&reachable, Some((*file, &variant)), false));
-                    if several {
-                        disks.push(base.with_files(&reachable, Some((*file, &variant)), true));
-                    }
+        let (none, all) = (print_of(false), print_of(true));
+        if wanted(none) {
+            disks.push(self.with_files(&reachable, None, false));
+        }
+        if wanted(all) {
+            disks.push(self.with_files(&reachable, None, true));
+        }
+        for (file, place) in &places {
+            if dull.contains(file) {
+                continue;
+            }
+            let Inode::File { durable, pending, .. } = self.inodes[*file].as_ref() else { continue };
+            let variants = variants(durable, pending);
+            let Some(last) = variants.last() else { continue };
+            let (lost, written) = (print(*place, durable), print(*place, last));
+            for variant in &variants {
+                let own = print(*place, variant);
+                if wanted(none.wrapping_sub(lost).wrapping_add(own)) {
+                    disks.push(self.with_files(&reachable, Some((*file, variant)), false));
+                }
+                if wanted(all.wrapping_sub(written).wrapping_add(own)) {
+                    disks.push(self.with_files(&reachable, Some((*file, variant)), true));
                 }
             }
         }
-        disks
+    }
+
+    /// Every inode that can be reached without an ignored name, with what stands for its path.
+    fn places(&self, ignored: &[&str]) -> BTreeMap<usize, u64> {
+        let (mut found, mut todo) = (BTreeMap::new(), vec![(0, 0)]);
+        while let Some((at, place)) = todo.pop() {
+            found.insert(at, place);
+            if let Inode::Dir { durable, .. } = self.inodes[at].as_ref() {
+                let shown = durable.iter().filter(|(name, _)| !ignored.iter().any(|i| name == i));
+                todo.extend(shown.map(|(name, inode)| (*inode, print(place, name.as_encoded_bytes()))));
+            }
+        }
+        found
     }
 
     fn reachable(&self) -> BTreeSet<usize> {
@@ -250,24 +291,35 @@ impl Disk {
         }
         disk
     }
+}
 
-    /// Stands for the contents, some names left out, so that equal disks are looked at once.
-    pub(super) fn fingerprint(&self, ignored: &[&str]) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        self.hash_tree(0, ignored, &mut hasher);
-        hasher.finish()
+/// What a file may hold after a cut: any number of its pending writes, with the next one absent or partly there.
+/// The last one is the file with all of them; none without a pending write.
+fn variants(durable: &[u8], pending: &[Write]) -> Vec<Vec<u8>> {
+    let mut bytes = durable.to_vec();
+    let mut found = Vec::new();
+    for write in pending {
+        found.push(bytes.clone());
+        found.extend(write.partly(bytes.len()).iter().map(|part| {
+            let mut torn = bytes.clone();
+            part.apply(&mut torn);
+            torn
+        }));
+        write.apply(&mut bytes);
+        found.push(bytes.clone());
     }
+    found
+}
 
-    fn hash_tree(&self, at: usize, ignored: &[&str], hasher: &mut DefaultHasher) {
-        match self.inodes[at].as_ref() {
-            Inode::File { live, .. } => (live.len(), crc32c::crc32c(live)).hash(hasher),
-            Inode::Dir { live, .. } => {
-                for (name, inode) in live.iter().filter(|(name, _)| !ignored.iter().any(|i| name == i)) {
-                    name.hash(hasher);
-                    self.hash_tree(*inode, ignored, hasher);
-                }
-                0xff_u8.hash(hasher);
-            }
-        }
-    }
+/// Stands for bytes at a place.
+fn print(place: u64, bytes: &[u8]) -> u64 {
+    mix(mix(place, bytes.len() as u64 + 2), u64::from(crc32c::crc32c(bytes)))
+}
+
+/// Mixes two numbers so that sums of the results tell sets of pairs apart.
+fn mix(a: u64, b: u64) -> u64 {
+    let mut x = a.rotate_left(25) ^ b.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
 }

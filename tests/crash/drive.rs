@@ -143,7 +143,9 @@ impl Writer {
         let (fs, run, slot) = (self.fs.clone(), self.run.clone(), Arc::clone(&other));
         self.fs.before_the_next_line(move || {
             let taken = Self::claim(&fs, &store, &run);
+            let came = taken.is_ok();
             *slot.lock().unwrap() = Some(taken);
+            came
         });
         self.fs.ledger(|l| l.begin_commit(self.run.as_str()));
         let outcome = self.claim.commit(&events);
@@ -153,13 +155,9 @@ impl Writer {
             // Its own operation may be made to fail, which is no business of the other one.
             (Err(Error::Superseded { .. } | Error::Io(_)), Ok(other)) => Ok(other),
             (Err(e), Ok(_)) => Err(e.into()),
-            // The taking was made to fail before it was one.
-            (Ok(_), Err(e)) => {
-                self.record.fold(&events)?;
-                self.fs.ledger(|l| l.settle(self.run.as_str(), &self.record));
-                Err(e)
-            }
-            (Err(_), Err(e)) => Err(e),
+            // The taking was made to fail, and its victim sleeps on: locks that do not exclude, a write cut short and
+            // a line in the middle of it are one calamity too many.
+            (_, Err(e)) => Err(e),
         }
     }
 

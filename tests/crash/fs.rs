@@ -68,7 +68,7 @@ struct State {
 }
 
 /// What happens at a moment of another one's choosing.
-struct Deed(Box<dyn FnOnce() + Send>);
+struct Deed(Box<dyn FnOnce() -> bool + Send>);
 
 impl fmt::Debug for Deed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -166,8 +166,9 @@ impl ModelFs {
         }
     }
 
-    /// Lets something happen right before the next line is added, when its writer has already looked around.
-    pub(super) fn before_the_next_line(&self, deed: impl FnOnce() + Send + 'static) {
+    /// Lets something happen right before the next line is added, when its writer has already looked around. When
+    /// it gives false, the writer does not wake up again.
+    pub(super) fn before_the_next_line(&self, deed: impl FnOnce() -> bool + Send + 'static) {
         self.state().deed = Some(Deed(Box::new(deed)));
     }
 
@@ -556,8 +557,8 @@ struct ModelLock {
 impl FsAppend for ModelFile {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
         let deed = self.fs.state().deed.take();
-        if let Some(Deed(deed)) = deed {
-            deed();
+        if deed.is_some_and(|Deed(deed)| !deed()) {
+            return named("append", &self.path, Err(IoError::other("the writer sleeps for good")));
         }
         let end = FsFile::len(self)?;
         self.write_at(end, bytes)
