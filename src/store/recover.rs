@@ -77,10 +77,11 @@ fn open(shared: &Shared, run: &RunId, dir: &Path, lock: Box<dyn FsLock>) -> Resu
     Ok(Opened { log, log_id, lock, last, len, incarnation, lease })
 }
 
-/// Cuts a torn end off and makes the last good line certain.
+/// Cuts a torn end off and makes the last good line certain, and with it what follows and does not count.
 ///
 /// After a failed sync the cache can show a line that is not on disk. Writing the same bytes in its place makes
-/// them dirty again; cutting the line and adding it anew could lose it if this is cut in between.
+/// them dirty again; cutting the line and adding it anew could lose it if this is cut in between. A line that does
+/// not count can be such a one too, and would leave a hole before whatever is added after it.
 fn settle(shared: &Shared, dir: &Path, bytes: &[u8], found: &Scan, log: &mut dyn FsFile) -> Result<Entry> {
     let last = *found.entries.last().ok_or_else(no_line)?;
     let len = bytes.len() as u64;
@@ -89,7 +90,7 @@ fn settle(shared: &Shared, dir: &Path, bytes: &[u8], found: &Scan, log: &mut dyn
         keep(shared.fs.as_ref(), dir, &name, scan::slice(bytes, 0, found.end, len))?;
         log.set_len(found.end)?;
     }
-    log.write_at(last.start, scan::slice(bytes, 0, last.start, last.end))?;
+    log.write_at(last.start, scan::slice(bytes, 0, last.start, found.end))?;
     log.sync()?;
     Ok(last)
 }

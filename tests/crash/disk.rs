@@ -133,14 +133,14 @@ impl Disk {
         disk
     }
 
-    /// Every disk a cut at this moment may leave and whose fingerprint is `wanted`. Directories and files of the
-    /// names in `ignored` come in one variant only: nothing of what is pending there is left, but for renames to
-    /// elsewhere. The fingerprint leaves them out, and equal disks have the same.
+    /// Every disk a cut at this moment may leave and whose fingerprint is `wanted`. What can only
+    /// ever be below the names in `ignored` comes in one variant: nothing of what is pending there is left, but for
+    /// renames to elsewhere. The fingerprint leaves these names out, and equal disks have the same.
     pub(super) fn after_cut(&self, ignored: &[&str], mut wanted: impl FnMut(u64) -> bool) -> Vec<Disk> {
-        let dull = self.below(ignored);
+        let shown = self.shown(ignored);
         let mut dirs = Vec::new();
         let mut choices: Vec<Vec<usize>> = vec![vec![]];
-        for (i, inode) in self.inodes.iter().enumerate().filter(|(i, _)| !dull.contains(i)) {
+        for (i, inode) in self.inodes.iter().enumerate().filter(|(i, _)| shown.contains(i)) {
             if let Inode::Dir { pending, .. } = inode.as_ref() {
                 // A change of ignored names alone makes no difference worth a disk of its own.
                 let matters =
@@ -157,24 +157,23 @@ impl Disk {
         let mut disks = Vec::new();
         for choice in choices {
             if let Some(base) = self.with_names(&dirs, &choice) {
-                base.with_writes(&dull, ignored, &mut wanted, &mut disks);
+                base.with_writes(ignored, &mut wanted, &mut disks);
             }
         }
         disks
     }
 
-    /// Everything below these names, wherever they stand.
-    fn below(&self, ignored: &[&str]) -> BTreeSet<usize> {
-        let named = self.inodes.iter().filter_map(|n| match n.as_ref() {
-            Inode::Dir { live, .. } => Some(live),
-            Inode::File { .. } => None,
-        });
-        let mut todo: Vec<usize> =
-            named.flatten().filter(|(name, _)| ignored.iter().any(|i| name == i)).map(|(_, i)| *i).collect();
-        let mut found = BTreeSet::new();
+    /// Everything that some disk may show at a place without an ignored name. The rest comes in one variant.
+    fn shown(&self, ignored: &[&str]) -> BTreeSet<usize> {
+        let (mut found, mut todo) = (BTreeSet::new(), vec![0]);
         while let Some(at) = todo.pop() {
-            if found.insert(at) {
-                todo.extend(self.names(at).into_iter().flat_map(BTreeMap::values));
+            if !found.insert(at) {
+                continue;
+            }
+            if let Inode::Dir { live, durable, pending } = self.inodes[at].as_ref() {
+                let added = pending.iter().filter_map(|op| op.add.as_ref()).map(|(name, inode)| (name, inode));
+                let all = live.iter().chain(durable).chain(added);
+                todo.extend(all.filter(|(name, _)| !ignored.iter().any(|i| name == i)).map(|(_, inode)| *inode));
             }
         }
         found
@@ -206,13 +205,7 @@ impl Disk {
 
     /// The wanted disks with these names. Files vary one at a time, the others having lost either all of their
     /// writes or none.
-    fn with_writes(
-        &self,
-        dull: &BTreeSet<usize>,
-        ignored: &[&str],
-        wanted: &mut impl FnMut(u64) -> bool,
-        disks: &mut Vec<Disk>,
-    ) {
+    fn with_writes(&self, ignored: &[&str], wanted: &mut impl FnMut(u64) -> bool, disks: &mut Vec<Disk>) {
         let reachable = self.reachable();
         let places = self.places(ignored);
         let print_of = |all_written: bool| {
@@ -234,9 +227,6 @@ impl Disk {
             disks.push(self.with_files(&reachable, None, true));
         }
         for (file, place) in &places {
-            if dull.contains(file) {
-                continue;
-            }
             let Inode::File { durable, pending, .. } = self.inodes[*file].as_ref() else { continue };
             let variants = variants(durable, pending);
             let Some(last) = variants.last() else { continue };

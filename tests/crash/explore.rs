@@ -23,6 +23,9 @@ use super::{
     workloads::Workload,
 };
 
+/// Names nobody reads after a cut: half-made and half-removed things, which are only removed, whatever is left of
+/// them, and lock files, which are empty. So all disks that differ below them alone are one disk to every reader.
+const UNREAD: [&str; 5] = [".tmp", ".staging", ".trash", "owner.lock", "format.lock"];
 /// Caches and what is for people.
 const CACHES: [&str; 2] = ["run.json", "lease.json"];
 
@@ -173,7 +176,7 @@ impl<'a> Explorer<'a> {
     pub(super) fn cuts(&self, twice: bool) -> Result<(), Example> {
         let (fs, moments) = self.history()?;
         let seen = Seen::default();
-        self.all(moments, &seen, self.workload.unread, |item| {
+        self.all(moments, &seen, &UNREAD, |item| {
             self.count(|c| c.images += 1);
             let machine = self.start(&fs, &item.what);
             if twice {
@@ -184,7 +187,7 @@ impl<'a> Explorer<'a> {
             self.example(&item.way, check::again(&machine, self.workload))?;
             for moment in moments {
                 let way = || format!("{}, then cut before operation {} ({})", item.way, moment.operation, moment.about);
-                for disk in seen.new_ones(&moment, self.workload.unread) {
+                for disk in seen.new_ones(&moment, &UNREAD) {
                     self.count(|c| c.second += 1);
                     self.whole(&machine, &way(), &(disk, moment.ledger.clone()))?;
                 }
@@ -209,7 +212,7 @@ impl<'a> Explorer<'a> {
     pub(super) fn faults_in_recovery(&self) -> Result<(), Example> {
         let (fs, moments) = self.history()?;
         let (first, seen) = (Seen::default(), Seen::default());
-        self.all(moments, &first, &[self.workload.unread, &CACHES].concat(), |image| {
+        self.all(moments, &first, &[&UNREAD[..], &CACHES].concat(), |image| {
             let machine = self.start(&fs, &image.what);
             machine.keep_from(0);
             self.example(&image.way, check::check(&machine, self.workload))?;
@@ -252,7 +255,7 @@ impl<'a> Explorer<'a> {
         self.example(&item.way, outcome)?;
         self.count(|c| c.faults += 1);
         for moment in fs.kept() {
-            for disk in seen.new_ones(&moment, self.workload.unread) {
+            for disk in seen.new_ones(&moment, &UNREAD) {
                 self.count(|c| c.after_faults += 1);
                 let way = format!("{}, then cut before operation {} ({})", item.way, moment.operation, moment.about);
                 self.whole(fs, &way, &(disk, moment.ledger.clone()))?;

@@ -318,12 +318,14 @@ impl State {
     fn write(&mut self, inode: usize, write: Write, path: &Path) -> std::io::Result<()> {
         let again = matches!((self.disk.inodes[inode].as_ref(), &write),
             (Inode::File { live, .. }, Write::Bytes(at, new)) if live.get(*at..*at + new.len()) == Some(new));
-        match (self.defect, &write) {
-            (Some(Defect::TrustedTail), _) if again => return Ok(()),
-            (Some(Defect::TruncateAndAppend), Write::Bytes(at, _)) if again => {
-                self.write_now(inode, Write::Len(*at), path)?;
-            }
-            _ => {}
+        if again && self.defect == Some(Defect::TrustedTail) {
+            return Ok(());
+        }
+        if again
+            && self.defect == Some(Defect::TruncateAndAppend)
+            && let Write::Bytes(at, _) = &write
+        {
+            self.write_now(inode, Write::Len(*at), path)?;
         }
         self.write_now(inode, write, path)
     }
@@ -350,16 +352,17 @@ impl State {
     fn sync(&mut self, inode: usize, path: &Path) -> std::io::Result<()> {
         let is_file = matches!(self.disk.inodes[inode].as_ref(), Inode::File { .. });
         let half_made = path.components().any(|c| c.as_os_str().as_encoded_bytes().starts_with(b"."));
-        match self.defect {
-            Some(Defect::NoFsync) if is_file => Ok(()),
-            Some(Defect::NoDirFsync) if !is_file => Ok(()),
-            Some(Defect::RenameBeforeSync) if is_file && half_made => {
-                self.put_off.push(inode);
-                Ok(())
-            }
-            Some(Defect::RetryFailedSync) => self.sync_now(inode, path).or_else(|_| self.sync_now(inode, path)),
-            _ => self.sync_now(inode, path),
+        let is = |defect| self.defect == Some(defect);
+        if (is_file && is(Defect::NoFsync)) || (!is_file && is(Defect::NoDirFsync)) {
+            return Ok(());
         }
+        if is_file && half_made && is(Defect::RenameBeforeSync) {
+            self.put_off.push(inode);
+            return Ok(());
+        }
+        let retried = is(Defect::RetryFailedSync);
+        let done = self.sync_now(inode, path);
+        if done.is_err() && retried { self.sync_now(inode, path) } else { done }
     }
 
     fn sync_now(&mut self, inode: usize, path: &Path) -> std::io::Result<()> {

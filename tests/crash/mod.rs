@@ -2,7 +2,6 @@
 //!
 //! Compiled as a module of the store, to reach its insides. Nothing here is random: a failure is its own shortest
 //! way to see it again, named by the workload and the numbers of operations.
-#![expect(clippy::print_stderr, reason = "the counts are the result and are shown with a passing test too")]
 
 mod check;
 mod defects;
@@ -34,7 +33,7 @@ fn no_cut_and_no_failing_operation_breaks_an_invariant() {
     let mut total = Counts::default();
     let mut found_any = vec![];
     let only = std::env::var("ONLY").unwrap_or_default();
-    for workload in workloads::ALL.iter().filter(|w| w.name.starts_with(&only)) {
+    for workload in workloads::ALL.iter().filter(|w| only.split(',').any(|o| w.name.starts_with(o))) {
         let begun = std::time::Instant::now();
         let explorer = Explorer::new(workload, None);
         let in_recovery = || if workload.name == "commits" { explorer.faults_in_recovery() } else { Ok(()) };
@@ -47,11 +46,14 @@ fn no_cut_and_no_failing_operation_breaks_an_invariant() {
         let counts = explorer.counts();
         say(&format!("{}: {counts} {:?}", workload.name, begun.elapsed()));
         let Counts { images, second, faults, after_faults, .. } = counts;
-        let enough = [images, second, faults, after_faults].iter().all(|n| *n > 10);
+        let enough = [images, second, faults, after_faults].iter().all(|n| *n >= 5);
         assert!(enough || !found_any.is_empty(), "hardly anything was looked at");
         total += counts;
     }
     assert!(found_any.is_empty());
+    if !only.is_empty() && only != "hunt" {
+        return;
+    }
     let begun = std::time::Instant::now();
     let hunted = defects::hunt();
     let mut caught = 0;

@@ -29,8 +29,6 @@ pub(super) struct Workload {
     pub(super) formats: Formats,
     /// What it goes on with.
     pub(super) batch: Batch,
-    /// Names below which one form of the disk stands for all.
-    pub(super) unread: &'static [&'static str],
     /// What else must be true once it has opened.
     pub(super) also: fn(&ModelFs, &FileStore) -> Result<(), Stop>,
 }
@@ -46,19 +44,12 @@ impl Workload {
     }
 }
 
-/// Names nobody reads after a cut: half-made and half-removed things, which are only removed, whatever is left of
-/// them, and lock files, which are empty. So all disks that differ below them alone are one disk to every reader.
-const UNREAD: [&str; 5] = [".tmp", ".staging", ".trash", "owner.lock", "format.lock"];
-/// The same where runs are moved to the trash: a move that is lost brings back what was removed there.
-const UNREAD_BUT_TRASH: [&str; 4] = [".tmp", ".staging", "owner.lock", "format.lock"];
-
 const BASE: Workload = Workload {
     name: "",
     prepare: |_| Ok(()),
     run: |_| Ok(()),
     formats: FORMATS,
     batch: check::PLAIN,
-    unread: &UNREAD,
     also: check::nothing_else,
 };
 
@@ -71,8 +62,8 @@ pub(super) const ALL: [Workload; 12] = [
     Workload { name: "second owner", prepare: one_run, run: second_owner, ..BASE },
     Workload { name: "late line", prepare: one_run, run: late_line, ..BASE },
     Workload { name: "park and end", prepare: one_run, run: park_and_end, ..BASE },
-    Workload { name: "delete", prepare: one_run, run: delete, unread: &UNREAD_BUT_TRASH, ..BASE },
-    Workload { name: "retention", prepare: three_ended, run: retention, unread: &UNREAD_BUT_TRASH, ..BASE },
+    Workload { name: "delete", prepare: one_run, run: delete, ..BASE },
+    Workload { name: "retention", prepare: three_ended, run: retention, ..BASE },
     Workload { name: "inbox", prepare: one_run, run: inbox, ..BASE },
     Workload { name: "labelled", prepare: one_run, run: labelled, ..BASE },
     Workload { name: "migration", prepare: two_runs, run: migration, formats: SECOND, also: is_migrated, ..BASE },
