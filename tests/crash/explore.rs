@@ -25,7 +25,7 @@ use super::{
 
 /// Names nobody reads after a cut: half-made and half-removed things, which are only removed, whatever is left of
 /// them, and lock files, which are empty. So all disks that differ below them alone are one disk to every reader.
-const UNREAD: [&str; 5] = [".tmp", ".staging", ".trash", "owner.lock", "format.lock"];
+pub(super) const UNREAD: [&str; 5] = [".tmp", ".staging", ".trash", "owner.lock", "format.lock"];
 /// Caches and what is for people.
 const CACHES: [&str; 2] = ["run.json", "lease.json"];
 

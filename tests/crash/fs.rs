@@ -18,6 +18,7 @@ use super::{
     super::scan::BELIEVE_EVERY_EPOCH,
     defects::Defect,
     disk::{Disk, Inode, NameOp, Write},
+    explore::UNREAD,
     ledger::Ledger,
 };
 use crate::{
@@ -120,6 +121,13 @@ impl ModelFs {
     pub(super) fn after_cut(&self, disk: Disk, ledger: Ledger) -> Self {
         let state = self.state();
         Self::on(disk, ledger, state.life + 1, state.defect)
+    }
+
+    /// The machine after a cut right now, at which everything that was not synced is lost.
+    pub(super) fn without_what_is_pending(&self) -> Self {
+        let lost = self.state().disk.after_cut(&UNREAD, |_| true).swap_remove(0);
+        let ledger = self.ledger(|l| l.clone());
+        self.after_cut(lost, ledger)
     }
 
     pub(super) fn defect(&self) -> Option<Defect> {
