@@ -41,6 +41,8 @@ pub enum Mode {
 pub struct App {
     /// Runs.
     pub kernel: Kernel,
+    /// Where runs are kept; the kernel has the same one.
+    pub store: FileStore,
     /// All file access.
     pub fs: Arc<dyn Fs>,
     /// Times.
@@ -117,8 +119,8 @@ impl App {
             Mode::Record => Role::Recorder,
             Mode::Command | Mode::Stdio | Mode::Serve => Role::Executor,
         };
-        let kernel = Kernel::new(Arc::new(services), Arc::new(store), role);
-        Ok(Self { kernel, fs, clock, config, registry, pool, _place: place })
+        let kernel = Kernel::new(Arc::new(services), Arc::new(store.clone()), role);
+        Ok(Self { kernel, store, fs, clock, config, registry, pool, _place: place })
     }
 
     /// Ends what runs, leaves every run resumable.

@@ -7,6 +7,8 @@ pub mod app;
 pub mod cli;
 pub mod config;
 pub mod engines;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod git;
 pub mod kernel;
 pub mod model;

@@ -1,6 +1,6 @@
 //! `clawo gc`: deletes old runs that have ended; a live, parked or resumable run is never touched.
 
-use std::path::Path;
+use std::collections::HashMap;
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
@@ -13,8 +13,9 @@ use super::{
 use crate::{
     app::{App, Mode},
     kernel::{ListQuery, view::ListEntry},
-    model::{Code, RunState},
-    sys::{Clock, Fs, Kind, SystemClock},
+    model::{Code, RunId, RunState},
+    store::{GcItem, GcOptions, Standing},
+    sys::tasks,
 };
 
 /// Runs read at once.
@@ -30,7 +31,7 @@ pub(crate) struct GcArgs {
     /// Only runs whose last change is older, as a number with h, d or w [default: 30d, none with --keep]
     #[arg(long, value_name = "AGE", value_parser = age)]
     older_than: Option<i64>,
-    /// Keep this many of the newest runs, whatever their age
+    /// Keep this many of the newest that ended in these states, whatever their age
     #[arg(long, value_name = "N")]
     keep: Option<usize>,
     /// Only runs in these states
@@ -47,6 +48,16 @@ enum Ended {
     Completed,
     Failed,
     Cancelled,
+}
+
+impl Ended {
+    fn run_state(self) -> RunState {
+        match self {
+            Self::Completed => RunState::Completed,
+            Self::Failed => RunState::Failed,
+            Self::Cancelled => RunState::Cancelled,
+        }
+    }
 }
 
 /// Reads `30d`, `12h`, `2w` as milliseconds.
@@ -66,27 +77,26 @@ fn age(text: &str) -> Result<i64, String> {
 /// Deletes them.
 pub(crate) fn run(context: &Context, args: &GcArgs) -> Outcome {
     context.with_app(Mode::Record, async |app| {
-        let chosen = choose(args, all(app).await?, SystemClock.wall().millis());
+        let chosen = choose(app, args).await?;
         let mut table = Table::new(["RUN", "WORKFLOW", "STATE", "CHANGED", "BYTES"]);
         let (mut freed, mut runs, mut failed) = (0, Vec::new(), Vec::new());
-        for entry in &chosen {
-            let bytes = size(app.fs.as_ref(), &app.config.wf_dir.join(entry.run_id.as_str()));
+        for (item, workflow) in &chosen {
             if !args.dry_run
-                && let Err(e) = app.kernel.delete(entry.run_id.as_str()).await
+                && let Err(e) = app.kernel.delete(item.run_id.as_str()).await
             {
                 // One run that cannot go must not keep the others.
-                failed.push(json!({ "runId": entry.run_id, "error": e.message, "code": e.code }));
-                context.out.line(format!("run {} stays: {}", entry.run_id, e.message));
+                failed.push(json!({ "runId": item.run_id, "error": e.message, "code": e.code }));
+                context.out.line(format!("run {} stays: {}", item.run_id, e.message));
                 continue;
             }
-            freed += bytes;
-            runs.push(json!({ "runId": entry.run_id, "bytes": bytes }));
+            freed += item.bytes;
+            runs.push(json!({ "runId": item.run_id, "bytes": item.bytes }));
             table.row([
-                entry.run_id.to_string(),
-                entry.workflow.clone(),
-                entry.state.map_or("-", RunState::as_str).to_owned(),
-                context.out.time(entry.updated_at),
-                bytes.to_string(),
+                item.run_id.to_string(),
+                workflow.clone(),
+                item.state.clone(),
+                context.out.time(item.ended_at),
+                item.bytes.to_string(),
             ]);
         }
         context.out.document(&json!({ "dryRun": args.dry_run, "bytes": freed, "runs": runs, "failed": failed }));
@@ -96,6 +106,38 @@ pub(crate) fn run(context: &Context, args: &GcArgs) -> Outcome {
         // The reasons were said; the status says that something is left to do.
         Ok(if failed.is_empty() { 0 } else { Code::Busy.exit() })
     })
+}
+
+/// Runs that may go, oldest first, with the names of their workflows.
+async fn choose(app: &App, args: &GcArgs) -> Result<Vec<(GcItem, String)>, Failure> {
+    let runs: HashMap<RunId, ListEntry> = all(app).await?.into_iter().map(|run| (run.run_id.clone(), run)).collect();
+    let (store, options) = (app.store.clone(), options(args));
+    let planned = tasks::blocking("gc", move || {
+        let plan = store.plan_gc(&options, &mut |run| runs.get(run).map_or(Standing::Kept, standing));
+        plan.map(|items| (items, runs))
+    });
+    let failed = |e: &dyn std::fmt::Display| Failure::io("plan", e);
+    let (items, runs) = planned.await.map_err(|e| failed(&e))?.map_err(|e| failed(&e))?;
+    let workflow = |item: &GcItem| runs.get(&item.run_id).map(|run| run.workflow.clone()).unwrap_or_default();
+    let named = |item: GcItem| {
+        let name = workflow(&item);
+        (item, name)
+    };
+    Ok(items.into_iter().map(named).collect())
+}
+
+/// How a run stands that no live process holds.
+fn standing(run: &ListEntry) -> Standing {
+    match run.state.filter(|state| state.is_terminal() && !run.live) {
+        Some(state) => Standing::Ended { state: state.as_str().to_owned(), at: run.updated_at },
+        None => Standing::Kept,
+    }
+}
+
+fn options(args: &GcArgs) -> GcOptions {
+    let older_than_ms = args.older_than.or(if args.keep.is_some() { None } else { Some(DEFAULT_AGE_MS) });
+    let states = args.state.iter().map(|state| state.run_state().as_str().to_owned()).collect();
+    GcOptions { older_than_ms, keep: args.keep, states }
 }
 
 async fn all(app: &App) -> Result<Vec<ListEntry>, Failure> {
@@ -111,41 +153,10 @@ async fn all(app: &App) -> Result<Vec<ListEntry>, Failure> {
     }
 }
 
-/// Runs that may go, newest first as they came.
-fn choose(args: &GcArgs, runs: Vec<ListEntry>, now: i64) -> Vec<ListEntry> {
-    let age = args.older_than.or(if args.keep.is_some() { None } else { Some(DEFAULT_AGE_MS) });
-    runs.into_iter()
-        .skip(args.keep.unwrap_or(0))
-        .filter(|run| !run.live && run.damaged.is_none())
-        .filter(|run| run.state.and_then(ended).is_some_and(|state| args.state.contains(&state)))
-        .filter(|run| age.is_none_or(|age| now.saturating_sub(run.updated_at.millis()) >= age))
-        .collect()
-}
-
-fn ended(state: RunState) -> Option<Ended> {
-    match state {
-        RunState::Completed => Some(Ended::Completed),
-        RunState::Failed => Some(Ended::Failed),
-        RunState::Cancelled => Some(Ended::Cancelled),
-        RunState::Pending | RunState::Running | RunState::AwaitingHuman | RunState::Verifying => None,
-    }
-}
-
-/// Bytes of the files below `path`; what cannot be read counts nothing.
-fn size(fs: &dyn Fs, path: &Path) -> u64 {
-    match fs.metadata(path) {
-        Ok(meta) if meta.kind == Kind::Dir => {
-            fs.list(path).unwrap_or_default().iter().map(|name| size(fs, &path.join(name))).sum()
-        }
-        Ok(meta) => meta.len,
-        Err(_) => 0,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{RunId, Time};
+    use crate::model::Time;
 
     fn entry(id: &str, state: RunState, days: i64) -> ListEntry {
         ListEntry {
@@ -164,28 +175,27 @@ mod tests {
         }
     }
 
-    fn chosen(older_than: Option<i64>, keep: Option<usize>, state: &[Ended]) -> Vec<String> {
+    #[test]
+    fn only_ended_runs_may_go() {
         let mut live = entry("live", RunState::Completed, 90);
         live.live = true;
-        let runs = vec![
-            entry("new", RunState::Completed, 1),
-            entry("parked", RunState::AwaitingHuman, 90),
-            entry("cut", RunState::Running, 90),
-            live,
-            entry("old", RunState::Completed, 31),
-            entry("red", RunState::Failed, 40),
-        ];
-        let args = GcArgs { older_than, keep, state: state.to_vec(), dry_run: true };
-        choose(&args, runs, 0).into_iter().map(|r| r.run_id.to_string()).collect()
+        for kept in [entry("parked", RunState::AwaitingHuman, 90), entry("cut", RunState::Running, 90), live] {
+            assert_eq!(standing(&kept), Standing::Kept, "{kept:?}");
+        }
+        let mut damaged = entry("damaged", RunState::Completed, 90);
+        damaged.state = None;
+        assert_eq!(standing(&damaged), Standing::Kept);
+        let at = Time::from_millis(-40 * DAY_MS);
+        assert_eq!(standing(&entry("red", RunState::Failed, 40)), Standing::Ended { state: "failed".to_owned(), at });
     }
 
     #[test]
-    fn only_ended_runs_go() {
-        let every = [Ended::Completed, Ended::Failed, Ended::Cancelled];
-        assert_eq!(chosen(None, None, &every), ["old", "red"]);
-        assert_eq!(chosen(Some(35 * DAY_MS), None, &every), ["red"]);
-        assert_eq!(chosen(None, Some(0), &every), ["new", "old", "red"]);
-        assert_eq!(chosen(None, Some(1), &[Ended::Completed]), ["old"]);
+    fn an_age_is_the_default_only_without_a_number() {
+        let asked = |older_than, keep| options(&GcArgs { older_than, keep, state: vec![Ended::Failed], dry_run: true });
+        let wanted = |older_than_ms, keep| GcOptions { older_than_ms, keep, states: vec!["failed".to_owned()] };
+        assert_eq!(asked(None, None), wanted(Some(DEFAULT_AGE_MS), None));
+        assert_eq!(asked(None, Some(3)), wanted(None, Some(3)));
+        assert_eq!(asked(Some(DAY_MS), Some(3)), wanted(Some(DAY_MS), Some(3)));
     }
 
     #[test]

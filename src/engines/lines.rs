@@ -6,8 +6,11 @@ use std::io;
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
-/// Longest line that is kept. An agent that writes a whole file puts it on one line, so this is generous.
-pub const MAX_LINE: usize = 8 << 20;
+/// Longest line that is kept. An agent that writes a whole file puts it on one line, and a reply of 20 MB with all
+/// its quotes and newlines escaped must still fit, so this is generous.
+pub const MAX_LINE: usize = 32 << 20;
+/// Bytes kept of the beginning of a longer one: enough to see what kind of line it was.
+pub const HEAD: usize = 64;
 
 /// Bytes read at once.
 const CHUNK: usize = 64 << 10;
@@ -21,6 +24,8 @@ pub enum Line {
     Skipped {
         /// How long it was.
         bytes: u64,
+        /// Its first bytes, at most [`HEAD`].
+        head: Vec<u8>,
     },
 }
 
@@ -30,7 +35,7 @@ pub struct LineReader<R> {
     inner: BufReader<R>,
     max: usize,
     line: Vec<u8>,
-    /// Length so far of a line that is being skipped.
+    /// Length so far of a line that is being skipped; then `line` holds only its first bytes.
     skipping: Option<u64>,
 }
 
@@ -53,7 +58,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
                 Some(bytes) => *bytes += part.len() as u64,
                 None if self.line.len() + part.len() > self.max => {
                     self.skipping = Some((self.line.len() + part.len()) as u64);
-                    self.line = Vec::new();
+                    self.line = self.line.iter().chain(part).take(HEAD).copied().collect();
                 }
                 None => self.line.extend_from_slice(part),
             }
@@ -71,7 +76,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
 
     fn take(&mut self) -> Line {
         match self.skipping.take() {
-            Some(bytes) => Line::Skipped { bytes },
+            Some(bytes) => Line::Skipped { bytes, head: std::mem::take(&mut self.line) },
             None => {
                 let mut line = std::mem::take(&mut self.line);
                 if line.last() == Some(&b'\r') {
@@ -109,30 +114,30 @@ mod tests {
             text(b""),
             text(b"\xff\0\x1b[1m"),
             text(b"abcdefgh"),
-            Line::Skipped { bytes: 9 },
+            Line::Skipped { bytes: 9, head: b"abcdefghi".to_vec() },
             text(b"last"),
         ];
         assert_eq!(got, want);
-        assert_eq!(all(b"123456789", 8).await, [Line::Skipped { bytes: 9 }]);
+        assert_eq!(all(b"123456789", 8).await, [Line::Skipped { bytes: 9, head: b"123456789".to_vec() }]);
         assert_eq!(all(b"", 8).await, []);
     }
 
-    /// HO-1: a line of 40 MiB never has more than the bound in memory; the line after it is whole.
+    /// HO-1: a line of 80 MiB never has more than the bound in memory; the line after it is whole.
     #[tokio::test]
     async fn a_gigantic_line_is_passed_over() {
         let (mut write, read) = tokio::io::duplex(CHUNK);
         let feed = crate::sys::tasks::spawn("feed", async move {
             use tokio::io::AsyncWriteExt;
             let chunk = vec![b'x'; 1 << 20];
-            for _ in 0..40 {
+            for _ in 0..80 {
                 write.write_all(&chunk).await.unwrap();
             }
             write.write_all("\nnäch".as_bytes()).await.unwrap();
             write.write_all("ste\n".as_bytes()).await.unwrap();
         });
         let mut reader = LineReader::new(read, MAX_LINE);
-        assert_eq!(reader.next().await.unwrap(), Some(Line::Skipped { bytes: 40 << 20 }));
-        assert!(reader.line.capacity() <= 2 * MAX_LINE);
+        assert_eq!(reader.next().await.unwrap(), Some(Line::Skipped { bytes: 80 << 20, head: vec![b'x'; HEAD] }));
+        assert!(reader.line.capacity() <= HEAD, "nothing of it stays");
         assert_eq!(reader.next().await.unwrap(), Some(text("nächste".as_bytes())));
         assert_eq!(reader.next().await.unwrap(), None);
         feed.await.unwrap();

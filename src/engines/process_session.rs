@@ -349,7 +349,7 @@ impl ProcessSession {
     fn steps(&mut self, line: Line) -> Vec<Step> {
         match line {
             Line::Text(bytes) => self.machine.line(&bytes, self.clock.wall()),
-            Line::Skipped { bytes } => vec![self.machine.skipped(bytes)],
+            Line::Skipped { bytes, head } => self.machine.skipped(bytes, &head),
         }
     }
 
@@ -433,9 +433,9 @@ fn joined(first: TurnOutcome, then: TurnOutcome) -> TurnOutcome {
     denials.extend(then.permission_denials);
     let mut spend = then.spend;
     spend.cost_usd += first.spend.cost_usd;
-    spend.turns += first.spend.turns;
-    spend.tokens_in += first.spend.tokens_in;
-    spend.tokens_out += first.spend.tokens_out;
+    spend.turns = spend.turns.saturating_add(first.spend.turns);
+    spend.tokens_in = spend.tokens_in.saturating_add(first.spend.tokens_in);
+    spend.tokens_out = spend.tokens_out.saturating_add(first.spend.tokens_out);
     spend.estimated |= first.spend.estimated;
     TurnOutcome {
         spend,

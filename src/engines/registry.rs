@@ -99,12 +99,24 @@ impl Registry {
         fs: Arc<dyn Fs>,
         limits: Limits,
     ) -> Self {
-        let context = Arc::new(Context { config, owner: owner.into(), clock, fs, limits });
-        let engines: Vec<Arc<dyn Engine>> = vec![
-            Arc::new(claude::Claude::new(Arc::clone(&context))),
-            Arc::new(scripted::Scripted::new(Arc::clone(&context))),
+        let mut registry = Self::of(config, owner, clock, fs, limits, Vec::new());
+        registry.engines = vec![
+            Arc::new(claude::Claude::new(Arc::clone(&registry.context))),
+            Arc::new(scripted::Scripted::new(Arc::clone(&registry.context))),
         ];
-        Self { context, engines }
+        registry
+    }
+
+    /// A table of these engines alone.
+    pub fn of(
+        config: Arc<Config>,
+        owner: impl Into<String>,
+        clock: Arc<dyn Clock>,
+        fs: Arc<dyn Fs>,
+        limits: Limits,
+        engines: Vec<Arc<dyn Engine>>,
+    ) -> Self {
+        Self { context: Arc::new(Context { config, owner: owner.into(), clock, fs, limits }), engines }
     }
 
     /// Names a spec can use.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{Error, Git, Repo, Result, cli, scan};
-use crate::sys::{FsError, Kind};
+use crate::sys::{Fs, FsError, Kind};
 
 /// How git says that there is no repository at all, as opposed to a broken one.
 const NO_REPOSITORY: &str = "not a git repository (or any";
@@ -19,16 +19,20 @@ impl Git {
     pub async fn open(&self, dir: &Path) -> Result<Option<Repo>> {
         let what = "find the repository";
         let (fs, given) = (self.fs.clone(), dir.to_path_buf());
-        let dir = scan::blocking(what, move || {
+        let (dir, marked) = scan::blocking(what, move || {
             let dir = fs.canonicalize(&given)?;
+            let marked = is_marked(fs.as_ref(), &dir);
             match fs.metadata(&dir)?.kind {
-                Kind::Dir => Ok(dir),
+                Kind::Dir => Ok((dir, marked)),
                 Kind::File | Kind::Symlink | Kind::Other => {
                     Err(FsError::new("open", dir, std::io::ErrorKind::NotADirectory.into()).into())
                 }
             }
         })
         .await?;
+        if !marked {
+            return Ok(None);
+        }
         let ask = |names: &[&str]| self.call(&dir, what).arg("rev-parse").args(names);
         let output = ask(&["--is-inside-work-tree", "--absolute-git-dir", "--git-common-dir", "--show-toplevel"])
             .output()
@@ -87,6 +91,12 @@ impl Repo {
     pub(super) fn is_linked(&self) -> bool {
         self.git_dir != self.common_dir
     }
+}
+
+/// Whether git can find a working tree around `dir`: it looks for a `.git` there and in every directory above.
+/// One that cannot be looked at counts, so that git itself says what is wrong with it.
+fn is_marked(fs: &dyn Fs, dir: &Path) -> bool {
+    dir.ancestors().any(|above| fs.metadata(&above.join(".git")).map_or_else(|e| !e.is_not_found(), |_| true))
 }
 
 /// A path out of git's answer.

@@ -28,7 +28,11 @@ use crate::{
         event::{LOG_TEXT_MAX, LOGS_PER_VISIT},
         run::{Steer, Verdict, Waiting},
     },
-    nodes::{Stop, budget::Meter, prompt::cut},
+    nodes::{
+        Stop,
+        budget::{Lasted, Meter},
+        prompt::cut,
+    },
     store,
 };
 
@@ -64,8 +68,12 @@ pub(super) struct Actor {
     pub(super) writer: Writer,
     pub(super) commands: mpsc::Receiver<Command>,
     pub(super) meter: Arc<Meter>,
+    /// How long the run has lasted.
+    pub(super) lasted: Lasted,
     /// Fires when the process ends.
     pub(super) shutdown: CancellationToken,
+    /// Fires when the run is another process's, so that whoever asked this one learns it.
+    pub(super) superseded: CancellationToken,
     /// Progress lines that wait for the next batch.
     pub(super) logs: Vec<Event>,
     /// What agents of the attempt wait for, by who waits.
@@ -86,13 +94,16 @@ impl Actor {
     /// An actor for a claimed run.
     pub(super) fn new(kernel: Arc<Inner>, writer: Writer, commands: mpsc::Receiver<Command>) -> Self {
         let meter = Arc::new(Meter::new(writer.spec.budget.clone(), writer.record.spend.clone()));
+        let lasted = Lasted::new(&writer.record, kernel.services.clock.as_ref());
         let shutdown = kernel.stop.child_token();
         Self {
             kernel,
             writer,
             commands,
             meter,
+            lasted,
             shutdown,
+            superseded: CancellationToken::new(),
             logs: Vec::new(),
             waits: BTreeMap::new(),
             owed: Vec::new(),
@@ -115,6 +126,7 @@ impl Actor {
                     break;
                 }
                 Err(Lost::Stopped(Stop::Superseded)) => {
+                    self.superseded.cancel();
                     tracing::warn!(run = %self.writer.record.run_id, "another process took the run over");
                     return;
                 }
@@ -221,6 +233,9 @@ impl Actor {
             }
             Stop::Shutdown | Stop::Superseded => return Err(Lost::Stopped(stop)),
         };
+        // Its attempt may not have begun in this process. The child goes first, for nobody looks after it later.
+        let child = Some(format!("its parent run '{}' was stopped", record.run_id));
+        super::control::cancel_child(&self.kernel, &record, child).await;
         let events = self.stopped_node(&record, stop);
         self.end(&ending, events).await
     }
@@ -244,9 +259,7 @@ impl Actor {
     /// What is left of the run's wall-clock bound.
     pub(super) fn wall_left(&self) -> Option<Duration> {
         let max = self.writer.spec.budget.max_wall_ms?;
-        let now = self.kernel.services.clock.wall();
-        let used = now.millis().saturating_sub(self.writer.record.created_at.millis());
-        Some(Duration::from_millis(max.saturating_sub(u64::try_from(used).unwrap_or(0))))
+        Some(Duration::from_millis(max).saturating_sub(self.lasted.now(self.kernel.services.clock.as_ref())))
     }
 
     /// Takes what callers asked for since the last look, without waiting.
@@ -328,11 +341,9 @@ impl Actor {
     async fn backoff(&mut self, node: &NodeId, due: Time) -> Result<(), Lost> {
         let clock = self.kernel.services.clock.clone();
         // A clock set back must not stretch the wait beyond what was asked for.
-        let most = self
-            .writer
-            .spec
-            .node(node.as_str())
-            .map_or(0, |(_, n)| n.retry.backoff_ms.saturating_mul(u64::from(n.retry.max) + 1));
+        let failures = self.writer.record.node(node.as_str()).map_or(0, |entry| entry.failures);
+        let spec = &self.writer.spec;
+        let most = spec.node(node.as_str()).map_or(0, |(_, n)| n.retry.backoff_ms.saturating_mul(failures.into()));
         let until = clock.boot() + Duration::from_millis(most);
         loop {
             let left = u64::try_from(due.millis().saturating_sub(clock.wall().millis())).unwrap_or(0);

@@ -72,6 +72,7 @@ impl Actor {
             stop: cause.clone(),
             report,
             budget: self.meter.clone(),
+            lasted: self.lasted,
             children: Arc::new(KernelChildren::new(self.kernel.clone())),
         };
         let mut work = tasks::spawn("node", nodes::run(ctx));
@@ -86,6 +87,9 @@ impl Actor {
                 (self.drain(&mut work, &mut reports, node, entry).await, Some((why, reason)))
             }
             Err(lost) => {
+                if matches!(lost, Lost::Stopped(Stop::Superseded)) {
+                    self.superseded.cancel();
+                }
                 // Whatever the store says, nothing this attempt started may live on.
                 cancel.cancel();
                 self.drain(&mut work, &mut reports, node, entry).await;

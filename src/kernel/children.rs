@@ -15,7 +15,7 @@ use crate::{
     model::{
         Code, NodeKind, RunId, RunOutcome, RunRecord, RunState, WorkflowSpec, run::ParentRef, spec::SubflowSource,
     },
-    nodes::{Boxed, ChildOutcome, Children, NodeCtx, NodeVerdict, Report, Stop},
+    nodes::{Boxed, ChildOutcome, Children, NoChild, NodeCtx, NodeVerdict, Report, Stop},
     sys::tasks,
 };
 
@@ -38,19 +38,19 @@ impl KernelChildren {
         Self { kernel }
     }
 
-    async fn child(&self, ctx: &NodeCtx) -> Result<ChildOutcome, String> {
+    async fn child(&self, ctx: &NodeCtx) -> Result<ChildOutcome, NoChild> {
         let attempt = &ctx.attempt;
         let child = match &attempt.child {
             Some(child) if !self.is_ours(ctx, child).await? => {
-                return Err(format!("run '{child}' exists, but this node did not start it"));
+                return Err(format!("run '{child}' exists, but this node did not start it").into());
             }
             Some(child) => {
                 // Started by an attempt that a crash cut off; it may be running, interrupted, ended or never made.
-                match start::resume(&self.kernel, child).await {
+                match self.go_on_with(ctx, child).await {
                     Ok(()) => child.clone(),
                     Err(e) if e.code == Code::RunOwned => child.clone(),
                     Err(e) if e.code == Code::RunNotFound => self.begin(ctx).await?,
-                    Err(e) => return Err(format!("child run '{child}': {e}")),
+                    Err(e) => return Err(format!("child run '{child}': {e}").into()),
                 }
             }
             None => self.begin(ctx).await?,
@@ -68,6 +68,25 @@ impl KernelChildren {
         Ok(outcome)
     }
 
+    /// Continues a child. A store that fails is asked again, as for any other run: the child is there, and a parent
+    /// that gave up would end before it.
+    async fn go_on_with(&self, ctx: &NodeCtx, child: &RunId) -> super::Result<()> {
+        let mut pause = super::storage::REOPEN_FIRST;
+        loop {
+            match start::resume(&self.kernel, child).await {
+                Err(e) if e.code == Code::StoreUnavailable && !ctx.cancel.is_cancelled() => {
+                    tracing::warn!(%child, error = %e, "a child run cannot be continued yet");
+                }
+                other => return other,
+            }
+            tokio::select! {
+                () = ctx.cancel.cancelled() => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+            pause = (pause * 2).min(super::storage::REOPEN_LAST);
+        }
+    }
+
     /// Whether a run is this node's child, or not there at all. Anybody may start a run under any free id.
     async fn is_ours(&self, ctx: &NodeCtx, child: &RunId) -> Result<bool, String> {
         match query::load(&self.kernel, child).await {
@@ -82,9 +101,12 @@ impl KernelChildren {
     }
 
     /// Starts the child of this attempt.
-    async fn begin(&self, ctx: &NodeCtx) -> Result<RunId, String> {
+    async fn begin(&self, ctx: &NodeCtx) -> Result<RunId, NoChild> {
         let attempt = &ctx.attempt;
-        let NodeKind::Subflow(node) = &attempt.node.kind else { return Err("not a subflow".to_owned()) };
+        let NodeKind::Subflow(node) = &attempt.node.kind else { return Err("not a subflow".to_owned().into()) };
+        if let Some(why) = ctx.budget.reached() {
+            return Err(NoChild::Exhausted(why));
+        }
         let mut name = format!("{}.{}.{}", attempt.run_id, attempt.node.id, attempt.visit);
         if attempt.attempt > 1 {
             name.push_str(&format!(".{}", attempt.attempt));
@@ -93,14 +115,11 @@ impl KernelChildren {
         let parent = query::load(&self.kernel, &attempt.run_id).await.map_err(|e| e.to_string())?;
         let depth = parent.record.parent.as_ref().map_or(0, |p| p.depth) + 1;
         if depth > SUBFLOW_DEPTH_MAX {
-            return Err(format!("subflows are nested more than {SUBFLOW_DEPTH_MAX} deep"));
+            return Err(format!("subflows are nested more than {SUBFLOW_DEPTH_MAX} deep").into());
         }
         let spec = self.spec_of(&node.workflow, &parent.record).await?;
-        let used = ctx.now().millis().saturating_sub(parent.record.created_at.millis());
-        let budget = ctx.budget.left(u64::try_from(used).unwrap_or(0));
-        if budget.max_agent_turns == Some(0) {
-            return Err("budget: maxAgentTurns of the parent run is reached".to_owned());
-        }
+        let used = ctx.lasted.now(ctx.services.clock.as_ref());
+        let budget = ctx.budget.left(u64::try_from(used.as_millis()).unwrap_or(u64::MAX));
         let spec = WorkflowSpec { budget: crate::nodes::budget::tighter(&spec.budget, &budget), ..spec };
         let protected = match &parent.record.baseline.as_ref().and_then(|b| b.protected.clone()) {
             None => None,
@@ -125,16 +144,16 @@ impl KernelChildren {
         let (recorded, on_record) = tokio::sync::oneshot::channel();
         ctx.report.send(Report::Child { run: child.clone(), recorded }).await;
         if on_record.await.is_err() || ctx.cancel.is_cancelled() {
-            return Err("stopped".to_owned());
+            return Err("stopped".to_owned().into());
         }
         match start::launch(&self.kernel, child.clone(), spec, lineage, false, None).await {
             Ok(_) => Ok(child),
             // Made by an attempt whose answer a crash swallowed.
             Err(e) if e.code == Code::RunExists && self.is_ours(ctx, &child).await? => {
-                start::resume(&self.kernel, &child).await.map_err(|e| e.to_string())?;
+                self.go_on_with(ctx, &child).await.map_err(|e| e.to_string())?;
                 Ok(child)
             }
-            Err(e) => Err(format!("child run '{child}' did not start: {e}")),
+            Err(e) => Err(format!("child run '{child}' did not start: {e}").into()),
         }
     }
 
@@ -165,7 +184,7 @@ impl KernelChildren {
             }
             if found.record.state != RunState::AwaitingHuman && !found.live && self.kernel.live.get(child).is_none() {
                 // Its executor is gone (the process that ran it ended); this one goes on with it.
-                match start::resume(&self.kernel, child).await {
+                match self.go_on_with(ctx, child).await {
                     Ok(()) => {}
                     Err(e) if e.code == Code::RunOwned => tokio::time::sleep(OWNED_PAUSE).await,
                     Err(e) => return Err(e.to_string()),
@@ -198,7 +217,7 @@ impl KernelChildren {
 }
 
 impl Children for KernelChildren {
-    fn run<'a>(&'a self, ctx: &'a NodeCtx) -> Boxed<'a, Result<ChildOutcome, String>> {
+    fn run<'a>(&'a self, ctx: &'a NodeCtx) -> Boxed<'a, Result<ChildOutcome, NoChild>> {
         Box::pin(self.child(ctx))
     }
 }

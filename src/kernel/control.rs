@@ -5,7 +5,13 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::{Error, Inner, Result, live::Command, plan, query, recovery, start, verdict, view::Deleted, workspace};
+use super::{
+    Error, Inner, Result,
+    live::{Command, Live},
+    plan, query, recovery, start, verdict,
+    view::Deleted,
+    workspace,
+};
 use crate::{
     model::{Code, Event, NodeState, RunId, RunRecord, RunState, run::Steer},
     nodes::prompt::cut,
@@ -34,11 +40,14 @@ const REASON_MAX: usize = 1000;
 /// Ends a run.
 pub(super) async fn cancel(kernel: &Arc<Inner>, run: &RunId, reason: Option<String>) -> Result<()> {
     let reason = reason.map(|r| cut(&r, REASON_MAX).0.to_owned());
+    let mut asked = None;
     for _ in 0..TRIES {
+        not_superseded(run, asked.as_ref())?;
         let found = query::load(kernel, run).await?;
         terminal(&found.record)?;
         if let Some(live) = kernel.live.get(run) {
             let (done, answer) = oneshot::channel();
+            asked = Some(live.clone());
             if live.commands.send(Command::Cancel { reason: reason.clone(), done }).await.is_ok() {
                 match tokio::time::timeout(CANCEL_LIMIT, answer).await {
                     Ok(Ok(())) => return Ok(()),
@@ -75,17 +84,34 @@ pub(super) async fn cancel(kernel: &Arc<Inner>, run: &RunId, reason: Option<Stri
     Err(Error::new(Code::Busy, "the run changes hands right now; call again"))
 }
 
+/// Refuses what was asked of an actor that lost its run meanwhile: the caller means the run as this process had
+/// it, and whoever goes on with it, or has made it anew, may stand somewhere else.
+fn not_superseded(run: &RunId, asked: Option<&Live>) -> Result<()> {
+    if asked.is_some_and(|live| live.superseded.is_cancelled()) {
+        let text =
+            format!("another process took run '{run}' over while it was asked; look at its status and ask again");
+        return Err(Error::new(Code::Superseded, text));
+    }
+    Ok(())
+}
+
 /// What an actor does after a cancel, done for a run that had none: its child ends, its worktree is given back.
 async fn cancelled_alone(kernel: &Arc<Inner>, record: &RunRecord, reason: Option<String>) {
+    cancel_child(kernel, record, reason).await;
+    if let Some(path) = &record.workspace_path {
+        workspace::close_left(kernel, record, path).await;
+    }
+}
+
+/// Ends the child of the node a run stands at, when it has one that has not ended.
+pub(super) async fn cancel_child(kernel: &Arc<Inner>, record: &RunRecord, reason: Option<String>) {
     let current = record.current_node.as_ref().and_then(|id| record.node(id.as_str()));
-    if let Some(child) = current.and_then(|n| n.child_run_id.clone())
+    let open = current.filter(|n| matches!(n.state, NodeState::Running | NodeState::Cancelled | NodeState::Failed));
+    if let Some(child) = open.and_then(|n| n.child_run_id.clone())
         && let Err(e) = Box::pin(cancel(kernel, &child, reason)).await
         && !matches!(e.code, Code::RunTerminal | Code::RunNotFound)
     {
         tracing::warn!(%child, error = %e, "a child run could not be cancelled");
-    }
-    if let Some(path) = &record.workspace_path {
-        workspace::close_left(kernel, record, path).await;
     }
 }
 
@@ -117,7 +143,9 @@ pub(super) async fn steer(kernel: &Arc<Inner>, run: &RunId, text: &str) -> Resul
     if text.trim().is_empty() || text.len() > STEER_MAX {
         return Err(Error::new(Code::InvalidArgument, format!("text: give 1 to {STEER_MAX} bytes")));
     }
+    let mut asked = None;
     for _ in 0..TRIES {
+        not_superseded(run, asked.as_ref())?;
         let found = query::load(kernel, run).await?;
         terminal(&found.record)?;
         if found.record.steers.iter().filter(|s| s.applied.is_empty()).count() >= STEERS_MAX {
@@ -131,6 +159,7 @@ pub(super) async fn steer(kernel: &Arc<Inner>, run: &RunId, text: &str) -> Resul
         let steer = Steer { id: id.clone(), text: text.to_owned(), at, applied: Vec::new() };
         if let Some(live) = kernel.live.get(run) {
             let (done, answer) = oneshot::channel();
+            asked = Some(live.clone());
             if live.commands.send(Command::Steer { steer, done }).await.is_ok() && answer.await.is_ok() {
                 return Ok(waits_for);
             }

@@ -2,12 +2,12 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use super::{Error, Inner, ListQuery, Result, recovery, view::ListEntry, view::ListPage};
 use crate::{
-    model::{Code, RunId, RunState},
+    model::{Code, RunId, RunRecord, RunState},
     store::{self, Listed},
     sys::tasks,
 };
@@ -16,10 +16,22 @@ use crate::{
 const PAGE_MAX: usize = 500;
 /// Runs on a page where nothing is said.
 const PAGE_DEFAULT: usize = 25;
+/// Looks at a run that moves while it is asked whether anybody executes it.
+const LIVE_ROUNDS: u32 = 3;
 
-/// What is known about runs that were read before, by their stamp.
+/// What is known about runs that were read before.
 #[derive(Debug, Default)]
-pub(super) struct Index(Mutex<HashMap<RunId, (u128, ListEntry)>>);
+pub(super) struct Index(Mutex<HashMap<RunId, Known>>);
+
+/// A run as it was read.
+#[derive(Debug)]
+struct Known {
+    /// Which creation of the id it was, and its stamp then.
+    incarnation: String,
+    stamp: u128,
+    /// Without what changes and leaves no trace in the log: whether somebody executes it.
+    entry: ListEntry,
+}
 
 /// One page of runs, newest first.
 pub(super) async fn list(kernel: &Arc<Inner>, query: ListQuery) -> Result<ListPage> {
@@ -39,15 +51,14 @@ fn page(kernel: &Inner, query: &ListQuery, limit: usize) -> Result<ListPage> {
             }
         },
     };
+    let wanted = |entry: &ListEntry| {
+        query.workflow.as_ref().is_none_or(|name| *name == entry.workflow)
+            && query.state.is_none_or(|state| entry.state == Some(state))
+    };
     let mut runs = Vec::new();
     let mut next_cursor = None;
     for run in listed.iter().skip(begin) {
-        let entry = entry(kernel, run);
-        let named = query.workflow.as_ref().is_none_or(|name| *name == entry.workflow);
-        let stands = query.state.is_none_or(|state| entry.state == Some(state));
-        if !named || !stands {
-            continue;
-        }
+        let Some(entry) = entry(kernel, run, &wanted).map_err(|e| super::store_error(&e))? else { continue };
         if runs.len() == limit {
             next_cursor = Some(cursor_of(&run.run_id, run));
             break;
@@ -63,43 +74,79 @@ fn cursor_of(run: &RunId, listed: &Listed) -> String {
     format!("{}:{run}", listed.created_at.millis())
 }
 
-fn position(listed: &[Listed], cursor: &str) -> Option<usize> {
+fn position(listed: &[Arc<Listed>], cursor: &str) -> Option<usize> {
     let (created, run) = cursor.split_once(':')?;
     let created: i64 = created.parse().ok()?;
     let exact = listed.iter().position(|l| l.run_id.as_str() == run);
     exact.or_else(|| Some(listed.iter().position(|l| l.created_at.millis() < created).unwrap_or(listed.len())))
 }
 
-/// What a listing says about one run.
-fn entry(kernel: &Inner, listed: &Listed) -> ListEntry {
-    if let Some(known) = kernel.index.known(listed) {
-        return known;
+/// What a listing says about one run, when it is wanted; `None` also when the run was deleted meanwhile.
+fn entry(kernel: &Inner, listed: &Listed, wanted: &impl Fn(&ListEntry) -> bool) -> store::Result<Option<ListEntry>> {
+    // Its only writer is here, so what it last committed is all there is.
+    if let Some(live) = kernel.live.get(&listed.run_id) {
+        let entry = of_record(&live.record.borrow(), true);
+        return Ok(Some(entry).filter(wanted));
     }
-    let entry = match kernel.store.load(&listed.run_id) {
-        Ok(loaded) => match recovery::fold(kernel.store.as_ref(), &listed.run_id, &loaded) {
-            Ok((_, record)) => ListEntry {
-                run_id: record.run_id.clone(),
-                workflow: record.workflow.clone(),
-                state: Some(record.state),
-                outcome: record.outcome,
-                created_at: record.created_at,
-                updated_at: record.updated_at,
-                current_node: record.current_node.as_ref().map(ToString::to_string),
-                cost_usd: record.spend.cost_usd,
-                live: loaded.live,
-                interrupted: !loaded.live && !record.state.is_terminal() && record.state != RunState::AwaitingHuman,
-                damaged: None,
-                parent: record.parent.as_ref().map(|p| p.run_id.clone()),
+    for round in 1..=LIVE_ROUNDS {
+        let Some(stamp) = kernel.store.stamp(&listed.run_id)? else { return Ok(None) };
+        let entry = match kernel.index.known(listed, stamp) {
+            Some(known) => known,
+            None => match read(kernel, listed, stamp)? {
+                Some(read) => read,
+                None => return Ok(None),
             },
-            Err(e) => damaged(listed, &e),
-        },
-        Err(e) => damaged(listed, &e),
-    };
-    // Whether a run is live changes without a trace in its files, so only ended and damaged ones are kept.
-    if entry.damaged.is_some() || entry.state.is_some_and(RunState::is_terminal) {
-        kernel.index.keep(listed, &entry);
+        };
+        if !wanted(&entry) {
+            return Ok(None);
+        }
+        let ended = entry.damaged.is_some() || entry.state.is_some_and(RunState::is_terminal);
+        let live = kernel.store.is_live(&listed.run_id).or_else(|e| if ended { Ok(false) } else { Err(e) })?;
+        // A run that ended and was let go of between the two looks is not one that was interrupted.
+        let moved = !live && !ended && kernel.store.stamp(&listed.run_id)? != Some(stamp);
+        if !moved || round == LIVE_ROUNDS {
+            let parked = entry.state == Some(RunState::AwaitingHuman);
+            return Ok(Some(ListEntry { live, interrupted: !live && !ended && !parked, ..entry }));
+        }
     }
-    entry
+    Ok(None)
+}
+
+/// Reads a run and keeps what was read; `None` when it was deleted meanwhile.
+fn read(kernel: &Inner, listed: &Listed, stamp: u128) -> store::Result<Option<ListEntry>> {
+    let loaded = kernel.store.load(&listed.run_id);
+    let read = loaded.and_then(|loaded| recovery::fold(kernel.store.as_ref(), &listed.run_id, &loaded));
+    let entry = match read {
+        Ok((_, record)) => of_record(&record, false),
+        Err(store::Error::NotFound(_)) => return Ok(None),
+        Err(e) => {
+            let entry = damaged(listed, &e);
+            // Another reason than the run itself may be gone at the next look.
+            if !matches!(e, store::Error::Damaged { .. } | store::Error::Malformed { .. }) {
+                return Ok(Some(entry));
+            }
+            entry
+        }
+    };
+    kernel.index.keep(listed, stamp, &entry);
+    Ok(Some(entry))
+}
+
+fn of_record(record: &RunRecord, live: bool) -> ListEntry {
+    ListEntry {
+        run_id: record.run_id.clone(),
+        workflow: record.workflow.clone(),
+        state: Some(record.state),
+        outcome: record.outcome,
+        created_at: record.created_at,
+        updated_at: record.updated_at,
+        current_node: record.current_node.as_ref().map(ToString::to_string),
+        cost_usd: record.spend.cost_usd,
+        live,
+        interrupted: false,
+        damaged: None,
+        parent: record.parent.as_ref().map(|p| p.run_id.clone()),
+    }
 }
 
 fn damaged(listed: &Listed, error: &store::Error) -> ListEntry {
@@ -120,19 +167,24 @@ fn damaged(listed: &Listed, error: &store::Error) -> ListEntry {
 }
 
 impl Index {
-    fn known(&self, listed: &Listed) -> Option<ListEntry> {
-        let map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        map.get(&listed.run_id).filter(|(stamp, _)| *stamp == listed.stamp).map(|(_, entry)| entry.clone())
+    fn lock(&self) -> MutexGuard<'_, HashMap<RunId, Known>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn keep(&self, listed: &Listed, entry: &ListEntry) {
-        let mut map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        map.insert(listed.run_id.clone(), (listed.stamp, entry.clone()));
+    fn known(&self, listed: &Listed, stamp: u128) -> Option<ListEntry> {
+        let map = self.lock();
+        let same = |known: &&Known| known.stamp == stamp && known.incarnation == listed.incarnation;
+        map.get(&listed.run_id).filter(same).map(|known| known.entry.clone())
+    }
+
+    fn keep(&self, listed: &Listed, stamp: u128, entry: &ListEntry) {
+        let known = Known { incarnation: listed.incarnation.clone(), stamp, entry: entry.clone() };
+        self.lock().insert(listed.run_id.clone(), known);
     }
 
     /// Forgets deleted runs once they make up a good part of what is kept.
-    fn forget_missing(&self, listed: &[Listed]) {
-        let mut map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    fn forget_missing(&self, listed: &[Arc<Listed>]) {
+        let mut map = self.lock();
         if map.len() > listed.len() + 64 {
             let there: std::collections::HashSet<&RunId> = listed.iter().map(|l| &l.run_id).collect();
             map.retain(|run, _| there.contains(run));

@@ -6,6 +6,7 @@ use std::{
 };
 
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
 
 use crate::model::{RunId, RunRecord, WorkflowSpec, run::Steer};
 
@@ -40,6 +41,8 @@ pub(super) struct Live {
     pub(super) spec: Arc<WorkflowSpec>,
     /// The record after its last commit.
     pub(super) record: watch::Receiver<Arc<RunRecord>>,
+    /// Fires when another process has taken the run over.
+    pub(super) superseded: CancellationToken,
 }
 
 /// All runs in execution here.

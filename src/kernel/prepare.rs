@@ -82,6 +82,7 @@ impl Actor {
             node: node.clone(),
             visit: entry.visits,
             attempt: entry.attempts,
+            failures: entry.failures,
             work_dir: PathBuf::from(&record.work_dir),
             baseline,
             contract,

@@ -163,9 +163,9 @@ pub(super) async fn view(kernel: &Arc<Inner>, found: &Found) -> RunView {
 /// The nodes worth showing: all of them, or those that were entered and the first others.
 fn shown_nodes(record: &RunRecord) -> Vec<&NodeRecord> {
     if record.nodes.len() <= NODES_SHOWN {
-        return record.nodes.iter().collect();
+        return record.nodes.iter().map(AsRef::as_ref).collect();
     }
-    let mut nodes: Vec<&NodeRecord> = record.nodes.iter().filter(|n| n.visits > 0).collect();
+    let mut nodes: Vec<&NodeRecord> = record.nodes.iter().map(AsRef::as_ref).filter(|n| n.visits > 0).collect();
     // Of very many, the ones that moved last tell most.
     nodes.sort_by_key(|n| std::cmp::Reverse(n.started_at));
     nodes.truncate(NODES_SHOWN);

@@ -176,7 +176,7 @@ async fn lineage(kernel: &Arc<Inner>, parent: Option<&str>) -> Result<Lineage> {
     let used = kernel.services.clock.wall().millis().saturating_sub(found.record.created_at.millis());
     let meter = crate::nodes::budget::Meter::new(found.spec.budget.clone(), found.record.spend.clone());
     let budget = meter.left(u64::try_from(used).unwrap_or(0));
-    if budget.max_agent_turns == Some(0) {
+    if meter.reached().is_some() {
         return Err(Error::new(Code::BudgetExceeded, "the budget of the run this agent belongs to is used up"));
     }
     Ok(Lineage { parent: Some(ParentRef { run_id, node: None, depth }), budget, ..Lineage::default() })
@@ -371,10 +371,10 @@ pub(super) fn execute(kernel: &Arc<Inner>, writer: Writer) {
     let (sender, commands) = mpsc::channel(COMMANDS_MAX);
     let run = writer.record.run_id.clone();
     let entry = Entry { kernel: kernel.clone(), run: run.clone(), commands: sender.clone() };
-    let live = Live { commands: sender, spec: writer.spec.clone(), record: writer.watch() };
-    kernel.live.insert(run, live);
-    let (inner, record) = (kernel.clone(), writer.watch());
+    let (inner, record, spec) = (kernel.clone(), writer.watch(), writer.spec.clone());
     let actor = Actor::new(kernel.clone(), writer, commands);
+    let superseded = actor.superseded.clone();
+    kernel.live.insert(run, Live { commands: sender, spec, record: record.clone(), superseded });
     let work = async move {
         let run = entry.run.clone();
         actor.run().await;

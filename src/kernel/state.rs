@@ -2,6 +2,8 @@
 //!
 //! Pure: no clock, no I/O, no async. Every part of the record comes from an event here.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use crate::model::{
@@ -50,8 +52,8 @@ pub fn empty(run_id: &RunId, spec: &WorkflowSpec) -> RunRecord {
     }
 }
 
-fn node_record(node: &Node) -> NodeRecord {
-    NodeRecord { id: node.id.to_string(), kind: node.kind.name().to_owned(), ..NodeRecord::default() }
+fn node_record(node: &Node) -> Arc<NodeRecord> {
+    Arc::new(NodeRecord { id: node.id.to_string(), kind: node.kind.name().to_owned(), ..NodeRecord::default() })
 }
 
 /// Folds one committed batch in.
@@ -115,7 +117,7 @@ fn apply(record: &mut RunRecord, spec: &WorkflowSpec, at: Time, event: &Event) {
         }
         Event::NodeState { node, state, visit, attempt, failures, error, approved, comment } => {
             let touches = spec.node(node.as_str()).is_some_and(|(_, n)| touches_workspace(spec, n));
-            let Some(entry) = record.nodes.iter_mut().find(|n| n.id == node.as_str()) else { return };
+            let Some(entry) = record.node_mut(node.as_str()) else { return };
             let entered = *visit > entry.visits;
             let was_running = entry.state == NodeState::Running;
             if *state == NodeState::Running && *failures > entry.failures {
@@ -188,9 +190,9 @@ fn apply(record: &mut RunRecord, spec: &WorkflowSpec, at: Time, event: &Event) {
         Event::Vote { vote } => record.consensus_votes.push(vote.clone()),
         Event::Cost { node, spend } => {
             record.spend.cost_usd = usd(record.spend.cost_usd + spend.cost_usd);
-            record.spend.turns += spend.turns;
-            record.spend.tokens_in += spend.tokens_in;
-            record.spend.tokens_out += spend.tokens_out;
+            record.spend.turns = record.spend.turns.saturating_add(spend.turns);
+            record.spend.tokens_in = record.spend.tokens_in.saturating_add(spend.tokens_in);
+            record.spend.tokens_out = record.spend.tokens_out.saturating_add(spend.tokens_out);
             record.spend.estimated |= spend.estimated;
             if let Some(entry) = record.node_mut(node.as_str()) {
                 entry.cost_usd = usd(entry.cost_usd + spend.cost_usd);

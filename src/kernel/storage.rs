@@ -13,9 +13,10 @@ use crate::{
     sys::tasks,
 };
 
-/// Pauses between tries to open a run again after a failed write.
-const REOPEN_FIRST: Duration = Duration::from_millis(500);
-const REOPEN_LAST: Duration = Duration::from_secs(30);
+/// First pause between tries to open a run again after a failed write.
+pub(super) const REOPEN_FIRST: Duration = Duration::from_millis(500);
+/// Longest such pause.
+pub(super) const REOPEN_LAST: Duration = Duration::from_secs(30);
 
 impl Actor {
     /// Ends a run that the store keeps refusing.
@@ -25,6 +26,7 @@ impl Actor {
             return Ok(());
         }
         let why = format!("the results of this run cannot be stored: {error}");
+        super::control::cancel_child(&self.kernel, &record, Some(why.clone())).await;
         let mut events = self.stopped_node(&record, Stop::Budget);
         for event in &mut events {
             if let Event::NodeState { error, .. } = event {
@@ -53,6 +55,11 @@ impl Actor {
             }
             pause = (pause * 2).min(REOPEN_LAST);
             let (kernel, id) = (self.kernel.clone(), run.clone());
+            let store = kernel.store.clone();
+            if let Ok(Err(e @ store::Error::LowSpace { .. })) = tasks::blocking("room", move || store.room()).await {
+                tracing::warn!(%run, error = %e, "the run waits for space");
+                continue;
+            }
             // The poisoned claim still holds the lock, so it goes first.
             self.writer.drop_claim();
             let opened = tasks::blocking("reopen", move || recovery::open(&kernel, &id)).await;
@@ -70,6 +77,7 @@ impl Actor {
                     }
                 }
                 Ok(Err(store::Error::Owned { .. } | store::Error::NotFound(_) | store::Error::Superseded { .. })) => {
+                    self.superseded.cancel();
                     return false;
                 }
                 Ok(Err(e)) => tracing::warn!(%run, error = %e, "the run cannot be opened yet"),

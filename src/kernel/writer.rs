@@ -16,8 +16,6 @@ use crate::{
 pub(super) const INLINE_MAX: usize = 1024;
 /// Longest error text in the log, in bytes.
 pub(super) const ERROR_MAX: usize = 4096;
-/// Batches between two checkpoints while nothing else asks for one: a reader folds at most this many.
-const CHECKPOINT_EVERY: u64 = 16;
 
 /// Writes one run.
 #[derive(Debug)]
@@ -30,7 +28,6 @@ pub(super) struct Writer {
     claim: Option<Box<dyn Claim>>,
     /// Tells waiters.
     publish: watch::Sender<Arc<RunRecord>>,
-    checkpointed: u64,
 }
 
 impl Writer {
@@ -38,7 +35,7 @@ impl Writer {
     pub(super) fn new(spec: Arc<WorkflowSpec>, record: RunRecord, claim: Box<dyn Claim>) -> Self {
         let record = Arc::new(record);
         let (publish, _) = watch::channel(record.clone());
-        Self { spec, record, claim: Some(claim), publish, checkpointed: 0 }
+        Self { spec, record, claim: Some(claim), publish }
     }
 
     /// Follows the record.
@@ -75,27 +72,27 @@ impl Writer {
             return Ok(());
         }
         let values: Vec<serde_json::Value> = events.iter().filter_map(|e| serde_json::to_value(e).ok()).collect();
-        let (seq, at) = self.with(move |claim| claim.commit(&values)).await?;
+        let (seq, at, due) =
+            self.with(move |claim| claim.commit(&values).map(|(seq, at)| (seq, at, claim.checkpoint_due()))).await?;
         let mut after = (*self.record).clone();
         state::apply_batch(&mut after, &self.spec, seq, at, &events);
         self.record = Arc::new(after);
         let moved = events.iter().any(|e| matches!(e, Event::RunState { state, .. } if state.is_terminal()));
-        if moved || seq >= self.checkpointed + CHECKPOINT_EVERY {
+        self.publish.send_replace(self.record.clone());
+        if moved || due {
             self.checkpoint().await;
         }
-        self.publish.send_replace(self.record.clone());
         Ok(())
     }
 
     /// Caches the record for readers.
     pub(super) async fn checkpoint(&mut self) {
-        self.checkpointed = self.record.seq;
         let record = self.record.clone();
         // Losing the cache costs readers time only, and the next commit meets whatever is wrong with the disk.
         let _ = self
             .with(move |claim| {
-                if let Ok(value) = serde_json::to_value(record.as_ref()) {
-                    claim.checkpoint(&value);
+                if let Ok(text) = serde_json::to_string(record.as_ref()) {
+                    claim.checkpoint(&text);
                 }
                 Ok(())
             })

@@ -1,6 +1,6 @@
 //! The run record: what folding a run's log over its spec gives.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -168,8 +168,8 @@ pub struct RunRecord {
     /// The program counter: node entered last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_node: Option<NodeId>,
-    /// Nodes in the spec's order.
-    pub nodes: Vec<NodeRecord>,
+    /// Nodes in the spec's order. Shared, because a record is copied with every commit and few nodes change.
+    pub nodes: Vec<Arc<NodeRecord>>,
     /// Latest verdict of each verifier (or subflow) that gave one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub verdicts: BTreeMap<String, Verdict>,
@@ -390,11 +390,11 @@ pub struct Waiting {
 impl RunRecord {
     /// The node called `id`.
     pub fn node(&self, id: &str) -> Option<&NodeRecord> {
-        self.nodes.iter().find(|n| n.id == id)
+        self.nodes.iter().find(|n| n.id == id).map(AsRef::as_ref)
     }
 
     /// The node called `id`, to change.
     pub fn node_mut(&mut self, id: &str) -> Option<&mut NodeRecord> {
-        self.nodes.iter_mut().find(|n| n.id == id)
+        self.nodes.iter_mut().find(|n| n.id == id).map(Arc::make_mut)
     }
 }

@@ -1,8 +1,14 @@
 //! One account of a run's bounds, asked before every agent turn.
 
-use std::sync::{Mutex, PoisonError};
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
-use crate::model::{run::Spend, spec::Budget};
+use crate::{
+    model::{RunRecord, Time, run::Spend, spec::Budget},
+    sys::Clock,
+};
 
 /// Counts turns and money of a run against its bounds.
 #[derive(Debug)]
@@ -28,10 +34,23 @@ impl Meter {
     /// Reserves one turn, or says which bound forbids it.
     pub fn begin(&self) -> Result<(), String> {
         let mut used = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.bound(&used) {
+            Some(why) => return Err(why),
+            None => used.in_flight += 1,
+        }
+        Ok(())
+    }
+
+    /// The bound that forbids another turn, when one does.
+    pub fn reached(&self) -> Option<String> {
+        self.bound(&self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn bound(&self, used: &Used) -> Option<String> {
         if let Some(max) = self.bounds.max_agent_turns
             && used.spend.turns + used.in_flight >= max
         {
-            return Err(format!("budget: maxAgentTurns ({max}) reached"));
+            return Some(format!("budget: maxAgentTurns ({max}) reached"));
         }
         // A turn under way is expected to cost what turns have cost so far.
         #[expect(clippy::cast_precision_loss, reason = "an estimate")]
@@ -39,10 +58,9 @@ impl Meter {
         if let Some(max) = self.bounds.max_cost_usd
             && used.spend.cost_usd + reserved >= max
         {
-            return Err(format!("budget: maxCostUsd ({max}) reached after {:.4} USD", used.spend.cost_usd));
+            return Some(format!("budget: maxCostUsd ({max}) reached after {:.4} USD", used.spend.cost_usd));
         }
-        used.in_flight += 1;
-        Ok(())
+        None
     }
 
     /// Settles a turn that `begin` allowed.
@@ -68,12 +86,34 @@ impl Meter {
     }
 }
 
+/// How long a run has lasted. A process that takes it up has only the wall clock to tell; from then on boot time
+/// counts, so that setting the clock moves no bound.
+#[derive(Debug, Clone, Copy)]
+pub struct Lasted {
+    before: Duration,
+    since: Duration,
+}
+
+impl Lasted {
+    /// Of a run that is taken up now. What is on its log has passed, whatever the clock was set to since.
+    pub fn new(record: &RunRecord, clock: &dyn Clock) -> Self {
+        let last: Time = clock.wall().max(record.updated_at);
+        let before = last.millis().saturating_sub(record.created_at.millis());
+        Self { before: Duration::from_millis(u64::try_from(before).unwrap_or(0)), since: clock.boot() }
+    }
+
+    /// Until now.
+    pub fn now(self, clock: &dyn Clock) -> Duration {
+        self.before + clock.boot().saturating_sub(self.since)
+    }
+}
+
 /// Adds `more` to `sum`.
 pub fn add(sum: &mut Spend, more: &Spend) {
     sum.cost_usd += more.cost_usd;
-    sum.turns += more.turns;
-    sum.tokens_in += more.tokens_in;
-    sum.tokens_out += more.tokens_out;
+    sum.turns = sum.turns.saturating_add(more.turns);
+    sum.tokens_in = sum.tokens_in.saturating_add(more.tokens_in);
+    sum.tokens_out = sum.tokens_out.saturating_add(more.tokens_out);
     sum.estimated |= more.estimated;
 }
 

@@ -38,7 +38,7 @@ use crate::{
     verify::{Verifier, protected},
 };
 
-use budget::Meter;
+use budget::{Lasted, Meter};
 
 /// A boxed future.
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -159,6 +159,8 @@ pub struct Attempt {
     pub visit: u32,
     /// Attempt of the visit, from 1.
     pub attempt: u32,
+    /// Attempts of the visit that failed before; one that a crash cut off did not.
+    pub failures: u32,
     /// Directory the run works in.
     pub work_dir: PathBuf,
     /// The repository as the run found it.
@@ -198,6 +200,8 @@ pub struct NodeCtx {
     pub report: Reporter,
     /// Bounds of the run.
     pub budget: Arc<Meter>,
+    /// How long the run has lasted.
+    pub lasted: Lasted,
     /// Child runs.
     pub children: Arc<dyn Children>,
 }
@@ -315,11 +319,26 @@ pub struct ChildOutcome {
     pub output: Option<OutputText>,
 }
 
+/// Why there is no child run whose end could be told.
+#[derive(Debug, Clone)]
+pub enum NoChild {
+    /// It could not be started or followed.
+    Failed(String),
+    /// A bound of the run forbids it.
+    Exhausted(String),
+}
+
+impl From<String> for NoChild {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
+}
+
 /// Child runs, given to nodes by the kernel.
 pub trait Children: Send + Sync {
     /// Starts the child of this attempt, or takes up the one an earlier attempt started; waits for its end.
     /// Stopping the attempt for good cancels the child and waits until it has ended.
-    fn run<'a>(&'a self, ctx: &'a NodeCtx) -> Boxed<'a, Result<ChildOutcome, String>>;
+    fn run<'a>(&'a self, ctx: &'a NodeCtx) -> Boxed<'a, Result<ChildOutcome, NoChild>>;
 }
 
 /// Runs an attempt to its end.

@@ -1,6 +1,6 @@
 //! Another workflow as a child run, whose verdict its parent adopts.
 
-use super::{NodeCtx, NodeResult, Status, Stop};
+use super::{NoChild, NodeCtx, NodeResult, Status, Stop};
 
 /// Runs the node's attempt.
 pub(super) async fn run(ctx: &NodeCtx) -> NodeResult {
@@ -28,7 +28,10 @@ pub(super) async fn run(ctx: &NodeCtx) -> NodeResult {
     }
     let child = match child {
         Ok(child) => child,
-        Err(why) => return NodeResult::failed(why),
+        Err(NoChild::Failed(why)) => return NodeResult::failed(why),
+        Err(NoChild::Exhausted(why)) => {
+            return NodeResult { status: Status::Exhausted(why), ..NodeResult::default() };
+        }
     };
     let status = if child.completed { Status::Succeeded } else { Status::Failed(child.summary.clone()) };
     let text = child.output.map(|o| o.text).unwrap_or_default();

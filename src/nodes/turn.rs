@@ -24,6 +24,8 @@ const LINE_MAX: usize = 500;
 
 /// Waits for a quota in a row before the failure is passed on.
 const QUOTA_WAITS_MAX: u64 = 5;
+/// Longest pause between two looks at the clock while a quota is waited for.
+const QUOTA_LOOK: Duration = Duration::from_secs(1);
 /// Added to a stated reset, because clocks differ and everybody waits for the same second.
 const QUOTA_MARGIN_MS: i64 = 1500;
 
@@ -79,15 +81,20 @@ pub struct Done {
 /// A quota parks the turn until it is over and burns no attempt; the waits are on the record, so that a
 /// restart goes on with the one that was under way.
 pub async fn take(ctx: &NodeCtx, turn: Turn) -> Done {
-    let key = format!("quota:{}", turn.who.as_ref().unwrap_or(&turn.session));
-    let kept = ctx.attempt.parts.get(&key).map(|(data, _)| data.clone()).unwrap_or_default();
+    // The number of the attempt grows with every crash, so neither the name nor what is kept depends on it.
+    let key = format!("quota:{}", turn.who.as_deref().unwrap_or("agent"));
+    let failures = ctx.attempt.failures;
+    let kept = ctx.attempt.parts.get(&key).map(|(data, _)| data.clone());
+    let kept = kept.filter(|data| data.get("failures").and_then(Value::as_u64) == Some(failures.into()));
+    let kept = kept.unwrap_or_default();
     let mut waits = kept.get("waits").and_then(Value::as_u64).unwrap_or(0);
     let mut until = kept.get("until").and_then(|v| serde_json::from_value::<Time>(v.clone()).ok());
+    let mut asked = kept.get("askedMs").and_then(Value::as_u64);
     let mut stopped = kept.get("stopped").and_then(|v| serde_json::from_value::<Stopped>(v.clone()).ok());
     let mut unkillable = Vec::new();
     loop {
         if let Some(until) = until.take()
-            && !wait_until(ctx, until, &turn.session).await
+            && !wait_until(ctx, until, asked, &turn.session).await
         {
             return Done { ended: Ended::Stopped, unkillable };
         }
@@ -102,11 +109,15 @@ pub async fn take(ctx: &NodeCtx, turn: Turn) -> Done {
         };
         match quota {
             Some((retry_at, native_id)) if waits < QUOTA_WAITS_MAX => {
-                let due = quota_due(ctx.now(), waits, retry_at);
+                let now = ctx.now();
+                let due = quota_due(now, waits, retry_at);
                 waits += 1;
                 until = Some(due);
+                asked = u64::try_from(due.millis().saturating_sub(now.millis())).ok();
                 stopped = native_id.filter(|_| resumes(ctx, &turn.choice)).map(|id| Stopped::now(ctx, id));
-                let data = json!({ "waits": waits, "until": due, "stopped": stopped });
+                let data = json!({
+                    "failures": failures, "waits": waits, "until": due, "askedMs": asked, "stopped": stopped,
+                });
                 ctx.report.send(Report::Part { key: key.clone(), data, text: None }).await;
             }
             _ => return Done { ended: done.ended, unkillable },
@@ -149,22 +160,29 @@ fn quota_due(now: Time, waits: u64, stated: Option<Time>) -> Time {
     }
 }
 
-/// Waits on the record until `until`; false when stopped meanwhile.
-async fn wait_until(ctx: &NodeCtx, until: Time, who: &str) -> bool {
+/// Waits on the record until `until`, and no longer than was asked for; false when stopped meanwhile.
+async fn wait_until(ctx: &NodeCtx, until: Time, asked: Option<u64>, who: &str) -> bool {
     let report = |waiting| Report::Wait { who: who.to_owned(), waiting };
     let detail = "the engine's quota is used up".to_owned();
     let waiting = Waiting { kind: "quota".to_owned(), since: ctx.now(), until: Some(until), detail };
     ctx.report.send(report(Some(waiting))).await;
+    let left = || {
+        let ms = until.millis().saturating_sub(ctx.now().millis());
+        Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+    };
+    let clock = &ctx.services.clock;
+    // A clock set back stretches nothing: what is left now, by boot time, is the most.
+    let end = clock.boot() + left().min(asked.map_or(Duration::MAX, Duration::from_millis));
     loop {
-        let left = u64::try_from(until.millis().saturating_sub(ctx.now().millis())).unwrap_or(0);
-        if left == 0 {
+        let left = left().min(end.saturating_sub(clock.boot()));
+        if left.is_zero() {
             ctx.report.send(report(None)).await;
             return true;
         }
         tokio::select! {
             () = ctx.cancel.cancelled() => return false,
             // Looked at again and again, because the wall clock may be set meanwhile.
-            () = tokio::time::sleep(Duration::from_millis(left.min(1000))) => {}
+            () = tokio::time::sleep(left.min(QUOTA_LOOK)) => {}
         }
     }
 }

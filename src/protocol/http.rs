@@ -16,6 +16,7 @@ use super::{
     guard::{self, Guard, Rules},
     listener,
     server_file::{ServerFile, ServerInfo},
+    sessions::{self, Sessions},
     token::{self, Tokens},
 };
 use crate::{
@@ -138,6 +139,7 @@ pub async fn serve(
 fn router(server: &Server, rules: Arc<Guard>, max_body: usize, stop: CancellationToken) -> Router {
     let mut sessions = LocalSessionManager::default();
     sessions.session_config = session_config();
+    let sessions = Arc::new(sessions);
     let server = server.clone();
     // Host, origin and body were checked by the guard, more strictly than the library does.
     let config = StreamableHttpServerConfig::default()
@@ -146,10 +148,12 @@ fn router(server: &Server, rules: Arc<Guard>, max_body: usize, stop: Cancellatio
         .with_sse_keep_alive(Some(KEEP_ALIVE))
         .with_max_request_body_bytes(max_body)
         .with_cancellation_token(stop);
-    let mcp = StreamableHttpService::new(move || Ok(server.for_connection()), Arc::new(sessions), config);
+    let mcp = StreamableHttpService::new(move || Ok(server.for_connection()), Arc::clone(&sessions), config);
+    let followed = Arc::new(Sessions::new(sessions));
     Router::new()
         .route("/health", get(health))
         .route_service("/mcp", mcp)
+        .layer(middleware::from_fn_with_state(followed, sessions::follow))
         .layer(middleware::from_fn_with_state(rules, guard::guard))
 }
 

@@ -18,6 +18,7 @@ pub mod resources;
 pub mod secret;
 pub mod server;
 pub mod server_file;
+mod sessions;
 pub mod stdio;
 pub mod subscribe;
 pub mod tasks;

@@ -33,16 +33,16 @@ pub(super) struct Checkpoint {
 }
 
 /// The bytes of a checkpoint that stands at a line.
-pub(super) fn encode(incarnation: &str, at: &Entry, record: &Value) -> Vec<u8> {
+pub(super) fn encode(incarnation: &str, at: &Entry, record: &str) -> Vec<u8> {
     let incarnation = Value::from(incarnation);
-    let mut bytes = Vec::with_capacity(4096);
+    let mut bytes = Vec::with_capacity(record.len() + 512);
     // Writing to a vector cannot fail.
     let _ = write!(
         bytes,
         "{{\"v\":{VERSION},\"incarnation\":{incarnation},\"seq\":{},\"epoch\":{},\"start\":{},\"end\":{},\"line\":{},\"crc\":\"{:08x}\",\"record\":",
         at.seq, at.epoch, at.start, at.end, at.number, at.crc
     );
-    let _ = serde_json::to_writer(&mut bytes, record);
+    bytes.extend_from_slice(record.as_bytes());
     let sum = crc32c::crc32c(&bytes);
     let _ = writeln!(bytes, ",\"sum\":\"{sum:08x}\"}}");
     bytes

@@ -45,9 +45,25 @@ pub(super) struct FileClaim {
     incarnation: Incarnation,
     lease: Lease,
     state: State,
+    cached: Cached,
     /// Directories this claim has made sure of.
     known: HashSet<PathBuf>,
     lock: Box<dyn FsLock>,
+}
+
+/// Batches between two checkpoints at least.
+const CHECKPOINT_EVERY: u64 = 16;
+
+/// The last checkpoint. The next is due when the log has grown by as much as that one was long, so that their
+/// cost stays in proportion to the log's and a reader folds at most as many bytes as the checkpoint has.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cached {
+    /// Batch it stood at.
+    seq: u64,
+    /// Length of the log then.
+    log: u64,
+    /// Its own length.
+    bytes: u64,
 }
 
 /// Where the log ends.
@@ -112,8 +128,8 @@ impl FileClaim {
         let Opened { log, log_id, lock, last, len, incarnation, lease } = opened;
         shared.note_held(&run, &lease.acquisition_id);
         let dir = shared.layout.run(&run);
-        let (state, known) = (State::Good, HashSet::new());
-        Self { shared, run, dir, log, log_id, last, len, incarnation, lease, state, known, lock }
+        let (state, cached, known) = (State::Good, Cached::default(), HashSet::new());
+        Self { shared, run, dir, log, log_id, last, len, incarnation, lease, state, cached, known, lock }
     }
 
     fn superseded(&self, reason: impl Into<String>) -> Error {
@@ -288,12 +304,18 @@ impl Claim for FileClaim {
         Ok((tail.last.seq, tail.last.ts))
     }
 
-    fn checkpoint(&mut self, record: &Value) {
+    fn checkpoint_due(&self) -> bool {
+        let (seq, len) = (self.last.seq.saturating_sub(self.cached.seq), self.len.saturating_sub(self.cached.log));
+        seq >= CHECKPOINT_EVERY && len >= self.cached.bytes
+    }
+
+    fn checkpoint(&mut self, record: &str) {
         if self.usable().is_err() {
             return;
         }
         // It only saves folding; failing to write it loses nothing.
         let bytes = checkpoint::encode(&self.incarnation.incarnation_id, &self.last, record);
+        self.cached = Cached { seq: self.last.seq, log: self.len, bytes: bytes.len() as u64 };
         if let Err(e) = self.replace(layout::CHECKPOINT, &bytes) {
             tracing::warn!(run = %self.run, error = %e, "the checkpoint could not be written");
         }

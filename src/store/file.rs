@@ -6,7 +6,7 @@ use super::{
     Claim, Error, InboxItem, Line, Listed, Loaded, MakeFiles, NewRun, Result, Store, artifacts, create, home, inbox,
     label,
     layout::Layout,
-    list, load,
+    lease, list, load,
     migrate::{self, Formats},
     recover,
     shared::{Parts, Shared},
@@ -18,6 +18,10 @@ use crate::{
 
 /// Free space below which nothing new is begun: room for the logs and evidence of runs under way.
 pub const MIN_FREE: u64 = 64 * 1024 * 1024;
+
+/// The part of it that a run needs to go on after the disk was full. With less, a result that is lost today is
+/// lost again, and whoever made it is paid again.
+const GO_ON_PART: u64 = 4;
 
 /// What a store is opened with.
 #[derive(Debug, Clone)]
@@ -83,6 +87,12 @@ impl Store for FileStore {
         Ok(Box::new(create::create(&self.shared, &run)?))
     }
 
+    fn room(&self) -> Result<()> {
+        let Shared { fs, layout, min_free, .. } = self.shared.as_ref();
+        let (free, needed) = (fs.free_space(layout.wf())?, min_free / GO_ON_PART);
+        if free < needed { Err(Error::LowSpace { free, needed }) } else { Ok(()) }
+    }
+
     fn claim(&self, run: &RunId) -> Result<Box<dyn Claim>> {
         Ok(Box::new(recover::claim(&self.shared, run)?))
     }
@@ -97,8 +107,16 @@ impl Store for FileStore {
         load::lines(&self.shared, run, after, limit)
     }
 
-    fn list(&self) -> Result<Vec<Listed>> {
+    fn list(&self) -> Result<Vec<Arc<Listed>>> {
         list::list(&self.shared)
+    }
+
+    fn stamp(&self, run: &RunId) -> Result<Option<u128>> {
+        list::stamp(&self.shared, run)
+    }
+
+    fn is_live(&self, run: &RunId) -> Result<bool> {
+        lease::is_live(&self.shared, run, &lease::read(&self.shared, run)?)
     }
 
     fn exists(&self, run: &RunId) -> Result<bool> {

@@ -75,7 +75,7 @@ pub(super) fn parse(line: &[u8]) -> Result<Raw<'_>, String> {
     let seq = number(&mut rest, ",\"seq\":")?;
     let epoch = number(&mut rest, ",\"epoch\":")?;
     let (ts, tail) = rest.strip_prefix(",\"ts\":\"").and_then(|r| r.split_once('"')).ok_or("the line has no time")?;
-    let ts = serde_json::from_value(Value::String(ts.to_owned())).map_err(|e| format!("the time is wrong: {e}"))?;
+    let ts = time(ts)?;
     rest = tail;
     let len = number(&mut rest, ",\"len\":")?;
     let (prev, events) = rest
@@ -96,6 +96,13 @@ impl Raw<'_> {
     }
 }
 
+/// A time exactly as it is written: a line has one form, so that what is read is what was written.
+fn time(text: &str) -> Result<Time, String> {
+    let ts: Time =
+        serde_json::from_value(Value::String(text.to_owned())).map_err(|e| format!("the time is wrong: {e}"))?;
+    if ts.to_string() == text { Ok(ts) } else { Err("the time is not written as this program writes it".to_owned()) }
+}
+
 /// Eight lower-case hex digits.
 pub(super) fn hex8(text: &[u8]) -> Option<u32> {
     let good = text.len() == 8 && text.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
@@ -107,6 +114,9 @@ fn number(rest: &mut &str, name: &str) -> Result<u64, String> {
     let after = rest.strip_prefix(name).ok_or_else(|| format!("the line lacks {name}"))?;
     let end = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
     let (digits, tail) = after.split_at_checked(end).unwrap_or((after, ""));
+    if digits.len() > 1 && digits.starts_with('0') {
+        return Err(format!("{name} is followed by a number with a leading zero"));
+    }
     *rest = tail;
     digits.parse().map_err(|_| format!("{name} is not followed by a number"))
 }

@@ -33,6 +33,8 @@ mod line;
 mod list;
 mod load;
 mod migrate;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
 mod recover;
 mod retention;
 mod scan;
@@ -104,7 +106,7 @@ pub enum Error {
         limit: usize,
     },
     /// Too little space left to begin something new.
-    #[error("only {free} bytes are free in the state directory, {needed} are needed to begin")]
+    #[error("only {free} bytes are free in the state directory, {needed} are needed")]
     LowSpace {
         /// Free bytes.
         free: u64,
@@ -175,14 +177,14 @@ pub struct Loaded {
 }
 
 /// One run in a listing.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
     /// The run.
     pub run_id: RunId,
     /// Creation; the epoch when it cannot be read.
     pub created_at: Time,
-    /// Changes whenever the run does; equal stamps need no reading.
-    pub stamp: u128,
+    /// Which creation of the id this is; empty when it cannot be read.
+    pub incarnation: String,
 }
 
 /// A request another process left for the owner.
@@ -198,14 +200,23 @@ pub struct InboxItem {
 pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Creates a run and claims it in one step. [`Error::Exists`] changes nothing.
     fn create(&self, run: NewRun) -> Result<Box<dyn Claim>>;
+    /// Whether there is room to go on with a run whose writing failed; [`Error::LowSpace`] when there is not.
+    fn room(&self) -> Result<()> {
+        Ok(())
+    }
     /// Takes a run over for writing, after recovering what a crash left.
     fn claim(&self, run: &RunId) -> Result<Box<dyn Claim>>;
     /// Reads a run without blocking its owner and without writing.
     fn load(&self, run: &RunId) -> Result<Loaded>;
     /// The last `limit` batches with `seq` greater than `after`.
     fn lines(&self, run: &RunId, after: u64, limit: usize) -> Result<Vec<Line>>;
-    /// Every run, newest first.
-    fn list(&self) -> Result<Vec<Listed>>;
+    /// Every run, newest first. Cheap to call again: what did not change is not read again.
+    fn list(&self) -> Result<Vec<Arc<Listed>>>;
+    /// Changes whenever the run does; while it and the incarnation are equal, nothing needs to be read again.
+    /// `None` when there is no such run.
+    fn stamp(&self, run: &RunId) -> Result<Option<u128>>;
+    /// Whether a live process (this one included) holds the run.
+    fn is_live(&self, run: &RunId) -> Result<bool>;
     /// Whether the id is taken.
     fn exists(&self, run: &RunId) -> Result<bool>;
     /// Deletes a run nobody executes.
@@ -239,8 +250,11 @@ pub trait Claim: Send + fmt::Debug {
     fn seq(&self) -> u64;
     /// Adds one batch. When it returns, the batch survives a power cut. Gives its `seq` and wall time.
     fn commit(&mut self, events: &[Value]) -> Result<(u64, Time)>;
-    /// Caches the record as it stands after the last batch. Best effort: a failure costs readers time only.
-    fn checkpoint(&mut self, record: &Value);
+    /// Whether enough was added since the last checkpoint that readers gain by another one.
+    fn checkpoint_due(&self) -> bool;
+    /// Caches the record, as JSON, as it stands after the last batch. Best effort: a failure costs readers time
+    /// only.
+    fn checkpoint(&mut self, record: &str);
     /// Proves that this is still the owner; called right before an effect that leaves the run.
     fn check(&self) -> Result<()>;
     /// Stores long text or a file below the run, durably, before the batch that names it.

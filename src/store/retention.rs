@@ -1,6 +1,6 @@
 //! What could be deleted by age and number. Only plans; the caller deletes, and only what is still true then.
 
-use super::{Listed, Result, Store, file::FileStore};
+use super::{Result, Store, file::FileStore};
 use crate::{
     model::{RunId, Time},
     sys::{Fs, Kind},
@@ -25,7 +25,7 @@ pub enum Standing {
 pub struct GcOptions {
     /// Ended at least so many milliseconds ago.
     pub older_than_ms: Option<i64>,
-    /// Not among the newest so many ended ones.
+    /// Not among the newest so many that ended in one of these states.
     pub keep: Option<usize>,
     /// Ended in one of these states; any when empty.
     pub states: Vec<String>,
@@ -56,12 +56,13 @@ impl FileStore {
         let now = shared.clock.wall().millis();
         let mut plan = Vec::new();
         let mut ended = 0;
-        for Listed { run_id, .. } in self.list()? {
-            let lease = super::lease::read(shared, &run_id)?;
-            if super::lease::is_live(shared, &run_id, &lease)? {
+        for listed in self.list()? {
+            let run_id = &listed.run_id;
+            // A run of which this cannot be told stays, and must not keep the others.
+            if !matches!(self.is_live(run_id), Ok(false)) {
                 continue;
             }
-            let Standing::Ended { state, at } = standing(&run_id) else { continue };
+            let Standing::Ended { state, at } = standing(run_id) else { continue };
             if !options.states.is_empty() && !options.states.contains(&state) {
                 continue;
             }
@@ -69,8 +70,8 @@ impl FileStore {
             let old = options.older_than_ms.is_none_or(|age| now.saturating_sub(at.millis()) >= age);
             let surplus = options.keep.is_none_or(|keep| ended > keep);
             if old && surplus {
-                let bytes = size(shared.fs.as_ref(), &shared.layout.run(&run_id))?;
-                plan.push(GcItem { run_id, state, ended_at: at, bytes });
+                let Ok(bytes) = size(shared.fs.as_ref(), &shared.layout.run(run_id)) else { continue };
+                plan.push(GcItem { run_id: run_id.clone(), state, ended_at: at, bytes });
             }
         }
         plan.reverse();

@@ -140,7 +140,7 @@ fn torn(rest: &[u8], tail: &[u8], ended: bool) -> bool {
 
 /// Whether a line follows the last one that counted.
 fn follows(last: &Base, raw: &line::Raw<'_>) -> Result<(), String> {
-    if raw.seq != last.seq + 1 {
+    if last.seq.checked_add(1) != Some(raw.seq) {
         return Err(format!("sequence {} follows {}", raw.seq, last.seq));
     }
     if raw.prev != last.crc {
@@ -148,7 +148,7 @@ fn follows(last: &Base, raw: &line::Raw<'_>) -> Result<(), String> {
     }
     if raw.epoch != last.epoch {
         let fence = raw.events()?.iter().any(is_fence);
-        if raw.epoch != last.epoch + 1 || !fence {
+        if last.epoch.checked_add(1) != Some(raw.epoch) || !fence {
             return Err(format!("epoch {} follows {} without a claim", raw.epoch, last.epoch));
         }
     }

@@ -7,9 +7,9 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use super::{Error, Result, home::Home, layout, layout::Layout, load::Verified};
+use super::{Error, Result, home::Home, layout, layout::Layout, list, load::Verified};
 use crate::{
-    model::{RunId, Time},
+    model::RunId,
     sys::{Clock, Fs, Kind, ids},
 };
 
@@ -31,6 +31,7 @@ pub(super) struct Shared {
     /// What is deliberately wrong with this store.
     #[cfg(test)]
     pub(super) defect: Option<super::crash::Defect>,
+    pub(super) index: list::Index,
     turn: Mutex<()>,
     memory: Mutex<Memory>,
 }
@@ -42,17 +43,6 @@ struct Memory {
     held: HashMap<RunId, String>,
     /// Logs it has verified, and up to where.
     verified: HashMap<RunId, Verified>,
-    /// What listings showed.
-    listed: HashMap<RunId, Remembered>,
-    /// Times a run was deleted by this process; part of its stamp.
-    deleted: HashMap<RunId, u32>,
-}
-
-/// What a listing showed of a run.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Remembered {
-    pub(super) stamp: u128,
-    pub(super) created_at: Time,
 }
 
 /// Everything [`Shared`] is made from.
@@ -72,7 +62,7 @@ pub(super) struct Parts {
 impl Shared {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts { fs, clock, layout, instance, host, pid, boot_id, min_free, home } = parts;
-        let (turn, memory) = (Mutex::default(), Mutex::default());
+        let (index, turn, memory) = (list::Index::default(), Mutex::default(), Mutex::default());
         Self {
             fs,
             clock,
@@ -85,6 +75,7 @@ impl Shared {
             home,
             #[cfg(test)]
             defect: None,
+            index,
             turn,
             memory,
         }
@@ -128,25 +119,9 @@ impl Shared {
         memory.verified.insert(run.clone(), verified);
     }
 
-    /// How often this process deleted the run.
-    pub(super) fn deletions(&self, run: &RunId) -> u32 {
-        self.memory().deleted.get(run).copied().unwrap_or(0)
-    }
-
+    /// Forgets what is known about a run that this process deleted.
     pub(super) fn note_deleted(&self, run: &RunId) {
-        let mut memory = self.memory();
-        memory.verified.remove(run);
-        memory.listed.remove(run);
-        *memory.deleted.entry(run.clone()).or_default() += 1;
-    }
-
-    /// Takes what listings remembered, to be put back by the listing.
-    pub(super) fn take_listed(&self) -> HashMap<RunId, Remembered> {
-        std::mem::take(&mut self.memory().listed)
-    }
-
-    pub(super) fn put_listed(&self, listed: HashMap<RunId, Remembered>) {
-        self.memory().listed = listed;
+        self.memory().verified.remove(run);
     }
 
     /// Refuses a change when the state directory has a newer format.

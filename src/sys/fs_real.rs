@@ -33,21 +33,22 @@ fn id(meta: &fs::Metadata) -> FileId {
     FileId { device: meta.dev(), inode: meta.ino() }
 }
 
-/// Opens a regular file for reading. Not blocking, so that a pipe in its place cannot hang the caller.
-fn open_regular(path: &Path) -> io::Result<File> {
+/// Opens a regular file for reading and says how long it is. Not blocking, so that a pipe in its place cannot hang
+/// the caller.
+fn open_regular(path: &Path) -> io::Result<(File, u64)> {
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    if file.metadata()?.is_file() {
-        Ok(file)
+    let meta = file.metadata()?;
+    if meta.is_file() {
+        Ok((file, meta.len()))
     } else {
         Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"))
     }
 }
 
-/// Reads until `len` bytes or the end of the file.
-fn read_some(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-    let there = file.metadata()?.len().saturating_sub(offset);
-    let want = usize::try_from(there).unwrap_or(usize::MAX).min(len);
+/// Reads until `len` bytes or the end of the file, which was `there`.
+fn read_some(file: &File, there: u64, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+    let want = usize::try_from(there.saturating_sub(offset)).unwrap_or(usize::MAX).min(len);
     let mut bytes = vec![0; want];
     let mut done = 0;
     while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {
@@ -65,16 +66,22 @@ fn read_some(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
 impl Fs for RealFs {
     fn read(&self, path: &Path) -> Result<Vec<u8>> {
         let read = || {
-            let mut file = open_regular(path)?;
+            let (mut file, len) = open_regular(path)?;
+            // Room for all and one byte more, so that its end shows without asking for its length again.
             let mut bytes = Vec::new();
-            io::Read::read_to_end(&mut file, &mut bytes)?;
+            bytes.try_reserve_exact(usize::try_from(len).unwrap_or(usize::MAX).saturating_add(1))?;
+            io::Read::read_to_end(&mut io::Read::take(&file, len.saturating_add(1)), &mut bytes)?;
+            if bytes.len() as u64 > len {
+                // It has grown since, or is one of those that do not know their length.
+                io::Read::read_to_end(&mut file, &mut bytes)?;
+            }
             Ok(bytes)
         };
         at("read", path, read())
     }
 
     fn read_range(&self, path: &Path, offset: u64, len: usize) -> Result<Vec<u8>> {
-        at("read", path, open_regular(path).and_then(|file| read_some(&file, offset, len)))
+        at("read", path, open_regular(path).and_then(|(file, there)| read_some(&file, there, offset, len)))
     }
 
     fn metadata(&self, path: &Path) -> Result<Meta> {
@@ -276,6 +283,25 @@ mod tests {
         one.append(b"3").unwrap();
         assert_eq!(fs.read(&name).unwrap(), b"hello\0\0!123");
         assert_eq!(two.stat().unwrap(), (meta.id, 11));
+    }
+
+    /// Files of the system say that they are empty.
+    #[test]
+    fn a_file_is_read_to_its_end_whatever_it_says_of_its_length() {
+        let dir = tempfile::tempdir().unwrap();
+        for len in [0, 1, 31, 4096, 100_000] {
+            let path = dir.path().join(len.to_string());
+            let bytes: Vec<u8> = (0..len).map(|n| n as u8).collect();
+            fs::write(&path, &bytes).unwrap();
+            assert_eq!(RealFs.read(&path).unwrap(), bytes);
+            assert_eq!(
+                RealFs.read_range(&path, 1, 10).unwrap(),
+                bytes.iter().skip(1).take(10).copied().collect::<Vec<_>>()
+            );
+        }
+        let status = RealFs.read(Path::new("/proc/self/status")).unwrap();
+        assert!(status.len() > 500 && status.ends_with(b"\n"), "{} bytes", status.len());
+        assert!(RealFs.read(dir.path()).is_err());
     }
 
     #[test]

@@ -143,8 +143,7 @@ impl Disk {
         for (i, inode) in self.inodes.iter().enumerate().filter(|(i, _)| shown.contains(i)) {
             if let Inode::Dir { pending, .. } = inode.as_ref() {
                 // A change of ignored names alone makes no difference worth a disk of its own.
-                let matters =
-                    |n: &usize| *n == 0 || pending[*n - 1].names().any(|name| !ignored.iter().any(|i| name == i));
+                let matters = |n: &usize| *n == 0 || pending[*n - 1].names().any(|name| !hides(ignored, name));
                 let most: Vec<usize> = (0..=pending.len()).filter(matters).collect();
                 if !pending.is_empty() {
                     dirs.push(i);
@@ -173,7 +172,7 @@ impl Disk {
             if let Inode::Dir { live, durable, pending } = self.inodes[at].as_ref() {
                 let added = pending.iter().filter_map(|op| op.add.as_ref()).map(|(name, inode)| (name, inode));
                 let all = live.iter().chain(durable).chain(added);
-                todo.extend(all.filter(|(name, _)| !ignored.iter().any(|i| name == i)).map(|(_, inode)| *inode));
+                todo.extend(all.filter(|(name, _)| !hides(ignored, name)).map(|(_, inode)| *inode));
             }
         }
         found
@@ -249,7 +248,7 @@ impl Disk {
         while let Some((at, place)) = todo.pop() {
             found.insert(at, place);
             if let Inode::Dir { durable, .. } = self.inodes[at].as_ref() {
-                let shown = durable.iter().filter(|(name, _)| !ignored.iter().any(|i| name == i));
+                let shown = durable.iter().filter(|(name, _)| !hides(ignored, name));
                 todo.extend(shown.map(|(name, inode)| (*inode, print(place, name.as_encoded_bytes()))));
             }
         }
@@ -299,6 +298,11 @@ fn variants(durable: &[u8], pending: &[Write]) -> Vec<Vec<u8>> {
         found.push(bytes.clone());
     }
     found
+}
+
+/// Whether a name ends with one of these.
+fn hides(ignored: &[&str], name: &OsString) -> bool {
+    ignored.iter().any(|end| name.as_encoded_bytes().ends_with(end.as_bytes()))
 }
 
 /// Stands for bytes at a place.

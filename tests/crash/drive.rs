@@ -116,7 +116,7 @@ impl Writer {
         self.record.fold(&events)?;
         self.fs.ledger(|l| l.settle(self.run.as_str(), &self.record));
         self.started = !finishes;
-        self.claim.checkpoint(&serde_json::to_value(&self.record).unwrap());
+        self.claim.checkpoint(&serde_json::to_string(&self.record).unwrap());
         Ok(())
     }
 
@@ -174,7 +174,7 @@ impl Writer {
         refused("put_artifact", self.claim.put_artifact("nodes/late.txt", b"late"))?;
         refused("put_directory", self.claim.put_directory("evidence/late", &[]))?;
         refused("heartbeat", self.claim.heartbeat())?;
-        self.claim.checkpoint(&json!({ "late": true }));
+        self.claim.checkpoint("{}");
         refused("release", self.claim.release())
     }
 }

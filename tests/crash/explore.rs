@@ -23,7 +23,7 @@ use super::{
     workloads::Workload,
 };
 
-/// Names nobody reads after a cut: half-made and half-removed things, which are only removed, whatever is left of
+/// Ends of names nobody reads after a cut: half-made and half-removed things, which are only removed, whatever is left of
 /// them, and lock files, which are empty. So all disks that differ below them alone are one disk to every reader.
 pub(super) const UNREAD: [&str; 5] = [".tmp", ".staging", ".trash", "owner.lock", "format.lock"];
 /// Caches and what is for people.

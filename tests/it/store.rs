@@ -77,7 +77,7 @@ pub(crate) fn fold(store: &FileStore, run: &str) -> Result<Vec<u64>, Error> {
 /// Commits number `n` after all numbers below it.
 pub(crate) fn commit(claim: &mut dyn Claim, n: u64) -> Result<(u64, Time), Error> {
     let done = claim.commit(&[json!({ "type": "log", "n": n })]);
-    claim.checkpoint(&json!((0..=n).collect::<Vec<_>>()));
+    claim.checkpoint(&json!((0..=n).collect::<Vec<_>>()).to_string());
     done
 }
 

@@ -78,8 +78,14 @@ impl Store for CrashStore {
     fn lines(&self, run: &RunId, after: u64, limit: usize) -> Result<Vec<Line>> {
         self.inner.lines(run, after, limit)
     }
-    fn list(&self) -> Result<Vec<Listed>> {
+    fn list(&self) -> Result<Vec<Arc<Listed>>> {
         self.inner.list()
+    }
+    fn stamp(&self, run: &RunId) -> Result<Option<u128>> {
+        self.inner.stamp(run)
+    }
+    fn is_live(&self, run: &RunId) -> Result<bool> {
+        self.inner.is_live(run)
     }
     fn exists(&self, run: &RunId) -> Result<bool> {
         self.inner.exists(run)
@@ -122,7 +128,10 @@ impl Claim for CrashClaim {
         self.death.commit(self.inner.run_id())?;
         self.inner.commit(events)
     }
-    fn checkpoint(&mut self, record: &Value) {
+    fn checkpoint_due(&self) -> bool {
+        self.inner.checkpoint_due()
+    }
+    fn checkpoint(&mut self, record: &str) {
         if self.death.alive(self.inner.run_id()).is_ok() {
             self.inner.checkpoint(record);
         }

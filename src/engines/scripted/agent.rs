@@ -186,7 +186,7 @@ async fn read(send: mpsc::Sender<Incoming>) {
     let mut lines = LineReader::new(tokio::io::stdin(), MAX_MESSAGE);
     while let Ok(Some(line)) = lines.next().await {
         let incoming = match line {
-            Line::Skipped { bytes } => Some(Incoming::Bad(format!("a line of {bytes} bytes is too long"))),
+            Line::Skipped { bytes, .. } => Some(Incoming::Bad(format!("a line of {bytes} bytes is too long"))),
             Line::Text(bytes) if bytes.is_empty() => None,
             Line::Text(bytes) => understood(&bytes),
         };

@@ -26,7 +26,8 @@ pub(super) struct Signals<'a> {
 pub(super) fn classify(signals: &Signals<'_>, now: Time) -> EngineError {
     let class = class(signals);
     let message = if signals.text.trim().is_empty() {
-        signals.error.unwrap_or("the engine reports an error without words").to_owned()
+        let named = signals.error.filter(|e| !e.trim().is_empty());
+        named.unwrap_or("the engine reports an error without words").to_owned()
     } else {
         signals.text.to_owned()
     };

@@ -25,6 +25,8 @@ const REFUSAL: &str = "Not permitted: nobody is here to answer, and the policy o
 const MAX_SUMMARY: usize = 200;
 /// Most tool calls tracked as open; a turn with more is no turn of a sane agent.
 const MAX_OPEN: usize = 1024;
+/// How the line begins that ends a turn.
+const RESULT: &[u8] = br#"{"type":"result","#;
 /// Most refusals kept of one turn.
 const MAX_DENIALS: usize = 100;
 
@@ -106,10 +108,16 @@ impl StreamJson {
         self.turn.interrupt_sent = true;
     }
 
-    /// A line was too long to keep. It may have been the end of a tool call.
-    pub fn skipped(&mut self, bytes: u64) -> Step {
+    /// A line was too long to keep; `head` is how it began. It may have been the end of a tool call. The end of the
+    /// turn is seen by its beginning, because nothing comes after it that could be waited for.
+    pub fn skipped(&mut self, bytes: u64, head: &[u8]) -> Vec<Step> {
         self.turn.open.clear();
-        Step::Event(TurnEvent::Note(format!("a line of {bytes} bytes was too long and was skipped")))
+        let mut steps = note(format!("a line of {bytes} bytes was too long and was skipped"));
+        if head.starts_with(RESULT) {
+            let text = format!("the turn ended with a line of {bytes} bytes, longer than any that is kept");
+            steps.push(Step::Ended(Box::new(self.cut_off(EngineError::new(ErrorClass::Protocol, text)))));
+        }
+        steps
     }
 
     /// The outcome of a turn that ends without the program saying so.
@@ -265,7 +273,8 @@ impl StreamJson {
         let said = || {
             let errors = value.get("errors").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
             let errors = errors.collect::<Vec<_>>().join("; ");
-            if errors.is_empty() { subtype.to_owned() } else { errors }
+            let told = [errors.as_str(), subtype].into_iter().find(|s| !s.trim().is_empty());
+            told.unwrap_or("the engine ended its turn without saying how").to_owned()
         };
         if terminal.starts_with("aborted") {
             return if !self.turn.interrupt_sent && !self.turn.denials.is_empty() {

@@ -218,6 +218,37 @@ fn events_tell_the_story() {
     assert_eq!(sub.iter().filter(|e| matches!(e, TurnEvent::Text(_))).count(), 1, "only the main agent's words");
 }
 
+/// HO-1: the end of a turn is seen although its line is too long to keep; other lines are only passed over.
+#[test]
+fn a_result_too_long_to_keep_ends_the_turn() {
+    let (_, _, mut machine) = replay("k1_sigkill_in_tool");
+    assert!(machine.tool_open());
+    let passed = machine.skipped(1 << 30, br#"{"type":"assistant","message":{"content":"{\"type\":\"result\","#);
+    assert!(matches!(&passed[..], [Step::Event(TurnEvent::Note(text))] if text.contains("1073741824")), "{passed:?}");
+    assert!(!machine.tool_open());
+    let steps = machine.skipped(1 << 30, br#"{"type":"result","subtype":"success","result":"xxx"#);
+    let [Step::Event(_), Step::Ended(outcome)] = &steps[..] else { panic!("{steps:?}") };
+    let error = outcome.error.as_ref().unwrap();
+    assert!(!outcome.ok && error.class == ErrorClass::Protocol && error.message.contains("1073741824"), "{error}");
+    assert_eq!((outcome.tool_calls, outcome.spend.tokens_in), (1, 100), "what is known of the turn is kept");
+}
+
+/// An error always says something, also when the program says nothing.
+#[test]
+fn errors_without_words_get_some() {
+    for line in [
+        r#"{"type":"result"}"#,
+        r#"{"type":"result","subtype":" ","errors":[" ",1]}"#,
+        r#"{"type":"result","subtype":"success","is_error":true,"result":" "}"#,
+    ] {
+        let mut machine = StreamJson::new();
+        machine.line(br#"{"type":"assistant","error":"","message":{}}"#, Time::from_millis(0));
+        let steps = machine.line(line.as_bytes(), Time::from_millis(0));
+        let [Step::Ended(outcome)] = &steps[..] else { panic!("{steps:?}") };
+        assert!(outcome.error.as_ref().is_some_and(|e| e.message.contains("without")), "{line}: {outcome:?}");
+    }
+}
+
 /// Text that looks like a command stays text.
 #[test]
 fn commands_are_defused() {

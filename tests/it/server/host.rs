@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 use crate::support::{World, clawo};
 
 /// Longest wait for something that usually takes milliseconds.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The program with the environment of this world and nothing of the caller's but PATH.
-pub(super) fn command(world: &World, args: &[&str]) -> Command {
+pub(crate) fn command(world: &World, args: &[&str]) -> Command {
     let mut command = Command::new(clawo());
     command
         .args(args)
@@ -37,15 +37,15 @@ pub(super) fn command(world: &World, args: &[&str]) -> Command {
 
 /// What a command said.
 #[derive(Debug)]
-pub(super) struct Said {
-    pub(super) status: i32,
-    pub(super) out: String,
+pub(crate) struct Said {
+    pub(crate) status: i32,
+    pub(crate) out: String,
     #[expect(dead_code, reason = "shown when an assertion fails")]
-    pub(super) err: String,
+    pub(crate) err: String,
 }
 
 impl Said {
-    pub(super) fn new(output: std::process::Output) -> Self {
+    pub(crate) fn new(output: std::process::Output) -> Self {
         Self {
             status: output.status.code().unwrap_or(-1),
             out: String::from_utf8(output.stdout).unwrap(),
@@ -53,14 +53,14 @@ impl Said {
         }
     }
 
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e}: {self:?}"))
     }
 }
 
 /// Runs a command to its end.
 #[track_caller]
-pub(super) fn run(world: &World, args: &[&str], status: i32) -> Said {
+pub(crate) fn run(world: &World, args: &[&str], status: i32) -> Said {
     let said = Said::new(command(world, args).output().unwrap());
     assert_eq!(said.status, status, "{args:?}: {said:#?}");
     said
@@ -68,13 +68,13 @@ pub(super) fn run(world: &World, args: &[&str], status: i32) -> Said {
 
 /// `clawo workflow show --json`.
 #[track_caller]
-pub(super) fn show(world: &World, id: &str) -> Value {
+pub(crate) fn show(world: &World, id: &str) -> Value {
     run(world, &["workflow", "show", id, "--json"], 0).json()
 }
 
 /// Polls the command line until a run looks like this.
 #[track_caller]
-pub(super) fn shown(world: &World, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+pub(crate) fn shown(world: &World, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     let begun = Instant::now();
     loop {
         let view = show(world, id);
@@ -88,7 +88,7 @@ pub(super) fn shown(world: &World, id: &str, wanted: impl Fn(&Value) -> bool) ->
 
 /// Waits until `test` holds, at most `limit`.
 #[track_caller]
-pub(super) fn within(limit: Duration, what: &str, test: impl Fn() -> bool) {
+pub(crate) fn within(limit: Duration, what: &str, test: impl Fn() -> bool) {
     let begun = Instant::now();
     while !test() {
         assert!(begun.elapsed() < limit, "not within {limit:?}: {what}");
@@ -97,12 +97,12 @@ pub(super) fn within(limit: Duration, what: &str, test: impl Fn() -> bool) {
 }
 
 /// Sends a signal to one process.
-pub(super) fn signal(pid: u32, signal: Signal) {
+pub(crate) fn signal(pid: u32, signal: Signal) {
     kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal).unwrap();
 }
 
 /// Waits until a child ended by itself; `None` after `limit`.
-pub(super) fn ended(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
+pub(crate) fn ended(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let begun = Instant::now();
     loop {
         if let Some(status) = child.try_wait().unwrap() {
@@ -116,7 +116,7 @@ pub(super) fn ended(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
 }
 
 /// A host and its server.
-pub(super) struct Host {
+pub(crate) struct Host {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: Option<ChildStdout>,
@@ -128,28 +128,28 @@ pub(super) struct Host {
 
 impl Host {
     /// Starts a server, without a handshake and without reading.
-    pub(super) fn silent(mut command: Command, errors: &Path) -> Self {
+    pub(crate) fn silent(mut command: Command, errors: &Path) -> Self {
         let errors = std::fs::OpenOptions::new().create(true).append(true).open(errors).unwrap();
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
         Self { stdin: child.stdin.take(), stdout: child.stdout.take(), child, lines: None, next: 0, passed: Vec::new() }
     }
 
     /// Starts a server of this world, without a handshake.
-    pub(super) fn raw(world: &World) -> Self {
+    pub(crate) fn raw(world: &World) -> Self {
         let mut host = Self::silent(command(world, &["mcp"]), &world.root().join("server.log"));
         host.read();
         host
     }
 
     /// Starts a server of this world and shakes hands.
-    pub(super) fn open(world: &World) -> Self {
+    pub(crate) fn open(world: &World) -> Self {
         let mut host = Self::raw(world);
         host.initialize("2025-11-25");
         host
     }
 
     /// Begins to read.
-    pub(super) fn read(&mut self) {
+    pub(crate) fn read(&mut self) {
         let stdout = BufReader::new(self.stdout.take().unwrap());
         let (lines, received) = mpsc::channel();
         self.lines = Some(received);
@@ -163,15 +163,15 @@ impl Host {
         });
     }
 
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    pub(super) fn child(&mut self) -> &mut Child {
+    pub(crate) fn child(&mut self) -> &mut Child {
         &mut self.child
     }
 
-    pub(super) fn initialize(&mut self, version: &str) -> Value {
+    pub(crate) fn initialize(&mut self, version: &str) -> Value {
         let params = json!({
             "protocolVersion": version, "capabilities": {}, "clientInfo": { "name": "test", "version": "1" }
         });
@@ -181,7 +181,7 @@ impl Host {
     }
 
     /// Writes one line.
-    pub(super) fn line(&mut self, bytes: &[u8]) {
+    pub(crate) fn line(&mut self, bytes: &[u8]) {
         let stdin = self.stdin.as_mut().unwrap();
         stdin.write_all(bytes).unwrap();
         stdin.write_all(b"\n").unwrap();
@@ -189,7 +189,7 @@ impl Host {
     }
 
     /// Sends a request and gives its id.
-    pub(super) fn send(&mut self, method: &str, params: impl Into<Value>) -> u64 {
+    pub(crate) fn send(&mut self, method: &str, params: impl Into<Value>) -> u64 {
         self.next += 1;
         let params: Value = params.into();
         let message = json!({ "jsonrpc": "2.0", "id": self.next, "method": method, "params": params });
@@ -198,13 +198,13 @@ impl Host {
     }
 
     /// Sends a call and gives its id.
-    pub(super) fn send_call(&mut self, tool: &str, arguments: impl Into<Value>) -> u64 {
+    pub(crate) fn send_call(&mut self, tool: &str, arguments: impl Into<Value>) -> u64 {
         let arguments: Value = arguments.into();
         self.send("tools/call", json!({ "name": tool, "arguments": arguments }))
     }
 
     /// The next message, `None` at the end of the output.
-    pub(super) fn receive(&mut self, limit: Duration) -> Result<Value, RecvTimeoutError> {
+    pub(crate) fn receive(&mut self, limit: Duration) -> Result<Value, RecvTimeoutError> {
         let line = self.lines.as_ref().unwrap().recv_timeout(limit)?;
         let message: Value =
             serde_json::from_str(&line).unwrap_or_else(|e| panic!("not a message: {e}: {:?}", head(&line)));
@@ -216,13 +216,13 @@ impl Host {
 
     /// The answer to a request.
     #[track_caller]
-    pub(super) fn answer(&mut self, id: u64) -> Value {
+    pub(crate) fn answer(&mut self, id: u64) -> Value {
         self.answer_to(&json!(id))
     }
 
     /// The answer to a request with any kind of id.
     #[track_caller]
-    pub(super) fn answer_to(&mut self, id: &Value) -> Value {
+    pub(crate) fn answer_to(&mut self, id: &Value) -> Value {
         if let Some(at) = self.passed.iter().position(|m| m["id"] == *id) {
             return self.passed.remove(at);
         }
@@ -236,14 +236,14 @@ impl Host {
     }
 
     #[track_caller]
-    pub(super) fn request(&mut self, method: &str, params: Value) -> Value {
+    pub(crate) fn request(&mut self, method: &str, params: Value) -> Value {
         let id = self.send(method, params);
         self.answer(id)
     }
 
     /// The structured result of a good call.
     #[track_caller]
-    pub(super) fn call(&mut self, tool: &str, arguments: Value) -> Value {
+    pub(crate) fn call(&mut self, tool: &str, arguments: Value) -> Value {
         let id = self.send_call(tool, arguments);
         let answer = self.answer(id);
         assert_eq!(answer["result"]["isError"], false, "{tool}: {answer:#}");
@@ -252,7 +252,7 @@ impl Host {
 
     /// The code of a refused call.
     #[track_caller]
-    pub(super) fn refused(&mut self, tool: &str, arguments: Value) -> String {
+    pub(crate) fn refused(&mut self, tool: &str, arguments: Value) -> String {
         let id = self.send_call(tool, arguments);
         let answer = self.answer(id);
         assert_eq!(answer["result"]["isError"], true, "{tool}: {answer:#}");
@@ -261,7 +261,7 @@ impl Host {
 
     /// Starts a spec in the world's project.
     #[track_caller]
-    pub(super) fn start(&mut self, world: &World, id: &str, spec: impl Into<Value>) {
+    pub(crate) fn start(&mut self, world: &World, id: &str, spec: impl Into<Value>) {
         let spec: Value = spec.into();
         let started = self.call("workflow_start", json!({ "spec": spec, "cwd": world.project(), "runId": id }));
         assert_eq!(started["runId"], id);
@@ -269,26 +269,42 @@ impl Host {
 
     /// Follows a run until it looks like this.
     #[track_caller]
-    pub(super) fn until(&mut self, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) fn until(&mut self, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        self.until_in(PATIENCE, id, wanted)
+    }
+
+    /// Follows a run that may take long until it looks like this.
+    #[track_caller]
+    pub(super) fn until_in(&mut self, limit: Duration, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let begun = Instant::now();
         loop {
             let view = self.call("workflow_status", json!({ "runId": id, "waitMs": 1000 }));
             if wanted(&view) {
                 return view;
             }
-            assert!(begun.elapsed() < PATIENCE, "{id} never got there: {view:#}");
+            assert!(begun.elapsed() < limit, "{id} never got there: {view:#}");
         }
     }
 
+    /// Resident memory of the server in KiB: now, and the most there ever was.
+    pub(super) fn memory(&self) -> (u64, u64) {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let of = |name: &str| {
+            let line = status.lines().find(|l| l.starts_with(name)).unwrap();
+            line.split_whitespace().nth(1).unwrap().parse().unwrap()
+        };
+        (of("VmRSS:"), of("VmHWM:"))
+    }
+
     /// SIGKILL, as a crash would.
-    pub(super) fn crash(mut self) {
+    pub(crate) fn crash(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// Closes its input. Gives its exit status and how long it took to end; fails after ten seconds.
     #[track_caller]
-    pub(super) fn close(&mut self) -> (i32, Duration) {
+    pub(crate) fn close(&mut self) -> (i32, Duration) {
         drop(self.stdin.take());
         let begun = Instant::now();
         let status = ended(&mut self.child, Duration::from_secs(10)).expect("the server ends by itself");

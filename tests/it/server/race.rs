@@ -1,11 +1,9 @@
 //! Two servers want the same thing at the same moment: exactly one gets it, the other is told who.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use super::host::{Host, PATIENCE, run, show, shown, within};
-use crate::support::{World, agent, of_run, with};
+use crate::support::{World, agent, with};
 
 fn routers() -> Value {
     json!({ "name": "r", "nodes": [{ "id": "one", "kind": "router", "routes": [] }] })
@@ -18,36 +16,6 @@ fn both(hosts: &mut [Host; 2], tool: &str, arguments: &Value) -> [(bool, Value);
         let answer = hosts[n].answer(ids[n]);
         (answer["result"]["isError"] == false, answer["result"]["structuredContent"].clone())
     })
-}
-
-/// Kernel scenario 8: an interrupted run is wanted by two servers; one executes it, the other gets its owner's name.
-#[test]
-fn one_of_two_resumes() {
-    let world = World::new();
-    let model = world.scenario("hang", json!([{ "times": 0, "steps": ["hang"] }]));
-    let mut owner = Host::open(&world);
-    owner.start(&world, "wanted", json!({ "name": "w", "nodes": [agent("a", "x", &model)] }));
-    owner.until("wanted", |v| v["nodes"][0]["state"] == "running");
-    owner.crash();
-    let mut hosts = [Host::open(&world), Host::open(&world)];
-    for round in 0..12 {
-        let answers = both(&mut hosts, "workflow_resume", &json!({ "runId": "wanted" }));
-        let won: Vec<usize> = (0..2).filter(|n| answers[*n].0).collect();
-        assert_eq!(won.len(), 1, "round {round}: {answers:#?}");
-        let winner = won[0];
-        let refused = &answers[1 - winner].1;
-        assert_eq!(refused["code"], "run_owned", "round {round}: {refused}");
-        let pid = hosts[winner].pid().to_string();
-        assert!(refused["error"].as_str().unwrap().contains(&pid), "round {round}: {refused} is not about {pid}");
-        // At most one agent of it at any time.
-        within(PATIENCE, "its agent", || !of_run("wanted").is_empty());
-        let next = Host::open(&world);
-        std::mem::replace(&mut hosts[winner], next).crash();
-        within(Duration::from_secs(5), "its agent is gone", || of_run("wanted").is_empty());
-    }
-    let view = show(&world, "wanted");
-    assert_eq!((&view["nodes"][0]["visits"], &view["interrupted"]), (&json!(1), &json!(true)), "{view:#}");
-    hosts[0].call("workflow_cancel", json!({ "runId": "wanted" }));
 }
 
 /// OF-6, surface section 3: one id has one creator; one key is one run; an answer is given once.

@@ -1,0 +1,111 @@
+//! The worst tree an agent can leave, ended in every way a node or a server can end.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{living, say, sleeping};
+use crate::{
+    server::host::{Host, PATIENCE, shown, within},
+    support::{World, agent, with},
+};
+
+/// How long a tree may live after whatever ended it.
+const BOUND: Duration = Duration::from_secs(5);
+
+/// Children in the background, sessions of their own, double forks, ignored signals, stopped members, one without its
+/// environment, and relays: each link starts the next one and ends, every 25th leaves a sleeper. Whoever looks finds
+/// other processes than the moment before. A relay ends by itself after some thousand links.
+fn script(mark: &str) -> String {
+    format!(
+        r#"sleep {mark} &
+        setsid sh -c 'trap "" TERM HUP INT; while :; do sleep 1; done' {mark} &
+        (setsid sh -c '(sleep {mark} &) ; exec sleep {mark}' &)
+        sh -c 'kill -STOP $$; sleep {mark}' &
+        setsid sh -c 'sh -c "sleep {mark} & kill -STOP \$\$; sleep {mark}" & kill -STOP $$' {mark} &
+        env -i PATH="$PATH" setsid sh -c 'sleep {mark} & wait' {mark} &
+        relay='[ "$1" -gt 0 ] || exit 0
+            [ $(($1 % 25)) -ne 0 ] || setsid sleep {mark} &
+            setsid sh -c "$relay" {mark} $(($1 - 1)) &
+            exit 0'
+        export relay
+        sh -c "$relay" {mark} 4000 & (setsid sh -c "$relay" {mark} 4000 &)"#
+    )
+}
+
+/// A run whose agent leaves that tree and then does `last`.
+fn spec(world: &World, mark: &str, last: Value) -> Value {
+    let steps =
+        json!(["ignoreSigterm", "ignoreInterrupt", { "run": ["sh", "-c", script(mark)] }, { "say": "wild" }, last]);
+    let model = world.scenario(mark, json!([{ "times": 0, "steps": steps }]));
+    json!({ "name": "tree", "nodes": [agent("a", "Go wild.", &model)] })
+}
+
+/// Nothing is left within the bound, and nothing comes back.
+#[track_caller]
+fn vanishes(how: &str, run: &str, mark: &str, bound: Duration) -> Duration {
+    let begun = Instant::now();
+    let mark_of_run = format!("CLAWO_RUN_ID={run}");
+    let all = || -> Vec<String> { [living(mark), living(&mark_of_run)].concat() };
+    while !all().is_empty() {
+        assert!(begun.elapsed() < bound, "{how}: still there: {:#?}", all());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let took = begun.elapsed();
+    std::thread::sleep(Duration::from_millis(700));
+    assert_eq!(all(), [""; 0], "{how}: something came back");
+    took
+}
+
+/// ZP-1 to ZP-4: ended by a cancel, by the node's time limit, by the node's own end, by SIGKILL of the server. Nothing
+/// of it is left within seconds, and a neighbour's processes live through all of it.
+#[test]
+fn no_tree_outlives_what_started_it() {
+    let (world, next_door) = (World::new(), World::new());
+    let mut neighbour = Host::open(&next_door);
+    let model = next_door.scenario(
+        "calm",
+        json!([{ "times": 0, "steps": [
+        { "spawn": { "argv": ["sleep", "47120800"], "detach": true, "newSession": true } }, "hang" ] }]),
+    );
+    neighbour.start(&next_door, "calm", json!({ "name": "calm", "nodes": [agent("a", "x", &model)] }));
+    within(PATIENCE, "the neighbour's child", || !sleeping("47120800").is_empty());
+    let theirs = living("47120800");
+
+    let mut host = Host::open(&world);
+    let mut took = Vec::new();
+    for (how, mark) in [("cancel", "47120801"), ("limit", "47120802"), ("end", "47120803"), ("kill", "47120804")] {
+        let id = format!("{how}-{}", std::process::id());
+        let last = if how == "end" { json!({ "sleep": 1500 }) } else { json!("hang") };
+        let mut spec = spec(&world, mark, last);
+        if how == "limit" {
+            let node = with(spec["nodes"][0].clone(), json!({ "timeoutMs": 3000 }));
+            spec["nodes"] = json!([node]);
+        }
+        host.start(&world, &id, spec);
+        within(PATIENCE, "a wild tree", || sleeping(mark).len() >= 9);
+        let begun = Instant::now();
+        match how {
+            "cancel" => {
+                let view = host.call("workflow_cancel", json!({ "runId": id }));
+                assert_eq!(view["state"], "cancelled", "{view:#}");
+            }
+            "limit" | "end" => {
+                let view = host.until(&id, |v| v["endedAt"].is_string());
+                assert_eq!(view["state"], if how == "end" { "completed" } else { "failed" }, "{view:#}");
+            }
+            _ => std::mem::replace(&mut host, Host::open(&next_door)).crash(),
+        }
+        // Where the server lives, the run has ended only when its processes have.
+        let left = vanishes(how, &id, mark, if how == "kill" { BOUND } else { Duration::from_millis(50) });
+        took.push(format!("{how} {:.1?}", if how == "kill" { left } else { begun.elapsed() }));
+        if how == "kill" {
+            shown(&world, &id, |v| v["interrupted"] == true);
+        }
+    }
+    assert_eq!(living("47120800"), theirs, "the neighbour's");
+    assert_eq!(neighbour.until("calm", |_| true)["live"], true);
+    neighbour.call("workflow_cancel", json!({ "runId": "calm" }));
+    assert_eq!(living("47120800"), [""; 0]);
+    say(&format!("wild trees: 4 ended, 0 processes left, 0 of the neighbour's touched; {}", took.join(", ")));
+}
