@@ -203,23 +203,26 @@ impl<'a> Explorer<'a> {
         let items = self.faults_at(&moments[..moments.len() - 1], "");
         each(self.workload.name, &items, |item| {
             let fs = self.workload.machine(self.defect);
-            self.fail_and_go_on(&fs, item, &seen, |fs| (self.workload.run)(fs))
+            self.fail_and_go_on(&fs, item, (&seen, &UNREAD), |fs| (self.workload.run)(fs))
         })
     }
 
     /// Every operation of every recovery made to fail, and a cut at every operation after it.
-    /// What lies in caches decides nothing that a recovery writes, so disks that differ there alone count once.
+    /// What lies in caches decides nothing that a recovery writes, so disks that differ there alone count once;
+    /// they are told apart where the power is cut twice.
     pub(super) fn faults_in_recovery(&self) -> Result<(), Example> {
         let (fs, moments) = self.history()?;
         let (first, seen) = (Seen::default(), Seen::default());
-        self.all(moments, &first, &[&UNREAD[..], &CACHES].concat(), |image| {
+        let unread = [&UNREAD[..], &CACHES].concat();
+        self.all(moments, &first, &unread, |image| {
             let machine = self.start(&fs, &image.what);
             machine.keep_from(0);
             self.example(&image.way, check::check(&machine, self.workload))?;
             let moments = machine.kept();
             for item in self.faults_at(&moments[..moments.len() - 1], &image.way) {
                 let machine = self.start(&fs, &image.what);
-                self.fail_and_go_on(&machine, &item, &seen, |fs| check::survive(fs, self.workload))?;
+                let unread = (&seen, unread.as_slice());
+                self.fail_and_go_on(&machine, &item, unread, |fs| check::survive(fs, self.workload))?;
             }
             Ok(())
         })
@@ -242,7 +245,7 @@ impl<'a> Explorer<'a> {
         &self,
         fs: &ModelFs,
         item: &Item<(u64, Fault)>,
-        seen: &Seen,
+        (seen, unread): (&Seen, &[&str]),
         run: impl FnOnce(&ModelFs) -> Result<(), drive::Stop>,
     ) -> Result<(), Example> {
         let (at, fault) = item.what;
@@ -255,7 +258,7 @@ impl<'a> Explorer<'a> {
         self.example(&item.way, outcome)?;
         self.count(|c| c.faults += 1);
         for moment in fs.kept() {
-            for disk in seen.new_ones(&moment, &UNREAD) {
+            for disk in seen.new_ones(&moment, unread) {
                 self.count(|c| c.after_faults += 1);
                 let way = format!("{}, then cut before operation {} ({})", item.way, moment.operation, moment.about);
                 self.whole(fs, &way, &(disk, moment.ledger.clone()))?;
