@@ -16,6 +16,9 @@ use serde_json::json;
 use super::{Result, layout, layout::Layout, recover};
 use crate::sys::{Fs, FsError, FsLock, fs::write_atomic};
 
+/// Gives the new contents of a file from its old ones.
+type Rewrite = fn(&Path, &[u8]) -> Result<Option<Vec<u8>>>;
+
 /// One step from a format to the next one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
@@ -24,7 +27,7 @@ pub(super) struct Step {
     /// Files it may have to change.
     pub(super) files: fn(&dyn Fs, &Layout) -> Result<Vec<PathBuf>>,
     /// New contents of such a file; `None` when they are new already, as after a step that was cut.
-    pub(super) rewrite: fn(&Path, &[u8]) -> Result<Option<Vec<u8>>>,
+    pub(super) rewrite: Rewrite,
 }
 
 /// What a program can open: the format it writes, and the steps that lead there from older ones.
