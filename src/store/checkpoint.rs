@@ -16,7 +16,7 @@ const VERSION: u32 = 1;
 const TRAILER: usize = 19;
 
 /// A checkpoint whose checksum holds.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 pub(super) struct Checkpoint {
     v: u32,
     incarnation: String,

@@ -192,6 +192,10 @@ impl FileClaim {
             Some(end) if (end.seq, end.epoch, end.crc) == (last.seq, last.epoch, last.crc) => {
                 Ok(Tail { last: *end, len: found.end })
             }
+            #[cfg(test)]
+            Some(_) if self.shared.defect == Some(super::crash::Defect::NoEpochInWriter) => {
+                Ok(Tail { last: *last, len: found.end })
+            }
             Some(_) | None => Err(self.superseded(self.by_whom("another process has written to its log"))),
         }
     }
@@ -205,11 +209,26 @@ impl FileClaim {
     /// [`FileClaim::prove`], remembering a loss for good and where the log ends now.
     fn prove_or_lose(&mut self) -> Result<()> {
         match self.prove() {
-            Ok(Some(tail)) => self.adopt(tail),
-            Ok(None) => {}
-            Err(e) => return Err(self.losing(e)),
+            Ok(Some(tail)) => {
+                let certain = self.make_certain(tail.len);
+                self.poisoning(certain)?;
+                self.adopt(tail);
+                Ok(())
+            }
+            Ok(None) => Ok(()),
+            Err(e) => Err(self.losing(e)),
         }
-        Ok(())
+    }
+
+    /// Writes the log from our last line up to `end` again in its place, and syncs it. A former owner that added to
+    /// it may have failed to sync: then its bytes are in the cache alone, and ours would stand behind a hole.
+    fn make_certain(&self, end: u64) -> Result<()> {
+        let path = self.dir.join(layout::LOG);
+        let len = usize::try_from(end.saturating_sub(self.last.start)).unwrap_or(usize::MAX);
+        let bytes = self.shared.fs.read_range(&path, self.last.start, len)?;
+        let mut log = self.shared.fs.open_write(&path)?;
+        log.write_at(self.last.start, &bytes)?;
+        Ok(log.sync()?)
     }
 
     /// Remembers for good that the run is lost, when that is what an error says.
@@ -239,7 +258,8 @@ impl FileClaim {
             return Ok(Tail { last, len });
         }
         // Somebody wrote between the proof and the line. Ours is on disk; whether it counts the log tells.
-        let outcome = self.look_again(&last).map_err(|e| self.losing(e));
+        let outcome = self.look_again(&last).and_then(|tail| self.make_certain(tail.len).map(|()| tail));
+        let outcome = outcome.map_err(|e| self.losing(e));
         self.poisoning(outcome)
     }
 

@@ -6,7 +6,9 @@ use super::{
     Claim, Error, InboxItem, Line, Listed, Loaded, MakeFiles, NewRun, Result, Store, artifacts, create, home, inbox,
     label,
     layout::Layout,
-    lease, list, load, recover,
+    lease, list, load,
+    migrate::{self, Formats},
+    recover,
     shared::{Parts, Shared},
 };
 use crate::{
@@ -51,11 +53,17 @@ pub struct FileStore {
 impl FileStore {
     /// Opens the state directory, making it when missing and clearing what dead processes left half-made.
     ///
-    /// A newer format is opened for reading: see [`FileStore::newer_format`].
+    /// An older format is brought up to date first, with a copy of what that changes. A newer format is opened
+    /// for reading: see [`FileStore::newer_format`].
     pub fn open(options: Options) -> Result<Self> {
+        Self::open_as(options, &migrate::FORMATS)
+    }
+
+    /// Opens the state directory as a program that knows these formats.
+    pub(super) fn open_as(options: Options, formats: &Formats) -> Result<Self> {
         let Options { home, wf_dir, fs, clock, instance, host, pid, min_free } = options;
         let layout = Layout::new(home, wf_dir);
-        let home = home::open(fs.as_ref(), &layout, &instance, min_free)?;
+        let home = home::open(fs.as_ref(), &layout, &instance, min_free, formats)?;
         let boot_id = boot_id(fs.as_ref());
         let parts = Parts { fs, clock, layout, instance, host, pid, boot_id, min_free, home };
         Ok(Self { shared: Arc::new(Shared::new(parts)) })

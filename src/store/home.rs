@@ -2,17 +2,19 @@
 
 use std::{io::ErrorKind, path::Path};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{Result, layout::Layout};
+use super::{
+    Result,
+    layout::Layout,
+    migrate::{self, Formats},
+};
 use crate::sys::{
     Fs, FsError, FsLock,
-    fs::{create_dir_all, remove_tree, write_atomic},
+    fs::{create_dir_all, remove_tree},
     ids,
 };
 
-/// Format this program writes.
-pub(super) const FORMAT: u32 = 1;
 /// Size of the reserve: some commits, checkpoints and leases, to note that the disk is full.
 pub(super) const RESERVE: usize = 1024 * 1024;
 
@@ -21,33 +23,41 @@ pub(super) const RESERVE: usize = 1024 * 1024;
 pub(super) struct Home {
     /// A newer format than ours: nothing is written.
     pub(super) newer: Option<u32>,
+    /// The newest format this program knows.
+    pub(super) known: u32,
     /// Names the directories this process makes or removes; its lock is held as long as the store lives.
     pub(super) token: String,
     _lock: Option<Box<dyn FsLock>>,
 }
 
 /// Opens the state directory: makes it when missing, judges its format, clears what dead processes left.
-pub(super) fn open(fs: &dyn Fs, layout: &Layout, instance: &str, min_free: u64) -> Result<Home> {
-    let token = format!("{}-{}", plain(instance), ids::short());
-    if let Some(newer) = newer_format(fs, layout)? {
-        tracing::warn!(found = newer, known = FORMAT, "the state directory has a newer format and is only read");
-        return Ok(Home { newer: Some(newer), token, _lock: None });
+pub(super) fn open(fs: &dyn Fs, layout: &Layout, instance: &str, min_free: u64, formats: &Formats) -> Result<Home> {
+    let (token, known) = (format!("{}-{}", plain(instance), ids::short()), formats.current);
+    let newer = |found| {
+        tracing::warn!(found, known, "the state directory has a newer format and is only read");
+        Home { newer: Some(found), known, token: token.clone(), _lock: None }
+    };
+    // Looked at before anything is made, since a newer state directory is not written to.
+    if let Some(found) = format(fs, layout)?.filter(|found| *found > known) {
+        return Ok(newer(found));
     }
     for dir in [layout.home(), layout.wf(), &layout.staging(), &layout.trash()] {
         make_durably(fs, dir)?;
     }
-    if let Err(e) = fs.metadata(&layout.format()) {
-        if !e.is_not_found() {
-            return Err(e.into());
-        }
-        write_atomic(fs, &layout.format(), format!("{}\n", json!({ "format": FORMAT })).as_bytes())?;
+    let gate = migrate::gate(fs, layout)?;
+    match format(fs, layout)? {
+        None => migrate::write_format(fs, layout, known)?,
+        Some(found) if found < known => migrate::migrate(fs, layout, found, formats)?,
+        Some(found) if found > known => return Ok(newer(found)),
+        Some(_) => {}
     }
     let lock = hold(fs, layout, &token)?;
+    drop(gate);
     clear_leftovers(fs, layout, &token);
     if let Err(e) = make_reserve(fs, layout, min_free) {
         tracing::warn!(error = %e, "no reserve for a full disk could be set aside");
     }
-    Ok(Home { newer: None, token, _lock: Some(lock) })
+    Ok(Home { newer: None, known, token, _lock: Some(lock) })
 }
 
 /// Makes a directory and its missing parents so that a power cut cannot take their names away again. One that
@@ -73,8 +83,8 @@ fn make_durably(fs: &dyn Fs, dir: &Path) -> Result<()> {
     }
 }
 
-/// The format found when it is newer than ours. A format that cannot be read is an error: guessing could harm.
-fn newer_format(fs: &dyn Fs, layout: &Layout) -> Result<Option<u32>> {
+/// The format found. One that cannot be read is an error: guessing could harm.
+fn format(fs: &dyn Fs, layout: &Layout) -> Result<Option<u32>> {
     let bytes = match fs.read(&layout.format()) {
         Ok(bytes) => bytes,
         Err(e) if e.is_not_found() => return Ok(None),
@@ -83,7 +93,6 @@ fn newer_format(fs: &dyn Fs, layout: &Layout) -> Result<Option<u32>> {
     let value: Option<Value> = serde_json::from_slice(&bytes).ok();
     let found = value.as_ref().and_then(|v| v.get("format")).and_then(Value::as_u64).filter(|n| *n > 0);
     match found {
-        Some(n) if n <= u64::from(FORMAT) => Ok(None),
         Some(n) => Ok(Some(u32::try_from(n).unwrap_or(u32::MAX))),
         None => {
             let why = std::io::Error::new(ErrorKind::InvalidData, "it does not name a store format");

@@ -55,6 +55,14 @@ impl Layout {
     pub(super) fn format(&self) -> PathBuf {
         self.home.join("format")
     }
+    /// Held while the format is judged.
+    pub(super) fn gate(&self) -> PathBuf {
+        self.home.join("format.lock")
+    }
+    /// Name of the directory of the home that keeps what a change from this format replaced.
+    pub(super) fn backup(&self, format: u32) -> String {
+        format!("backup-format-{format}")
+    }
     pub(super) fn reserve(&self) -> PathBuf {
         self.home.join("reserve")
     }

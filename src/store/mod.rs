@@ -20,6 +20,7 @@ mod artifacts;
 mod checkpoint;
 mod claim;
 #[cfg(test)]
+#[path = "../../tests/crash/mod.rs"]
 mod crash;
 mod create;
 mod file;
@@ -31,10 +32,7 @@ mod lease;
 mod line;
 mod list;
 mod load;
-#[cfg(test)]
-mod model_disk;
-#[cfg(test)]
-mod model_fs;
+mod migrate;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod properties;
 mod recover;

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     model::RunId,
-    sys::{FsFile, FsLock, fs::remove_tree, fs::write_atomic},
+    sys::{Fs, FsFile, FsLock, fs::remove_tree, fs::write_atomic},
 };
 
 /// Copies of bad bytes kept under one name before no further one is made.
@@ -77,19 +77,20 @@ fn open(shared: &Shared, run: &RunId, dir: &Path, lock: Box<dyn FsLock>) -> Resu
     Ok(Opened { log, log_id, lock, last, len, incarnation, lease })
 }
 
-/// Cuts a torn end off and makes the last good line certain.
+/// Cuts a torn end off and makes the last good line certain, and with it what follows and does not count.
 ///
 /// After a failed sync the cache can show a line that is not on disk. Writing the same bytes in its place makes
-/// them dirty again; cutting the line and adding it anew could lose it if this is cut in between.
+/// them dirty again; cutting the line and adding it anew could lose it if this is cut in between. A line that does
+/// not count can be such a one too, and would leave a hole before whatever is added after it.
 fn settle(shared: &Shared, dir: &Path, bytes: &[u8], found: &Scan, log: &mut dyn FsFile) -> Result<Entry> {
     let last = *found.entries.last().ok_or_else(no_line)?;
     let len = bytes.len() as u64;
     if found.torn {
         let name = format!("events.torn-{}", last.seq + 1);
-        keep(shared, dir, &name, scan::slice(bytes, 0, found.end, len))?;
+        keep(shared.fs.as_ref(), dir, &name, scan::slice(bytes, 0, found.end, len))?;
         log.set_len(found.end)?;
     }
-    log.write_at(last.start, scan::slice(bytes, 0, last.start, last.end))?;
+    log.write_at(last.start, scan::slice(bytes, 0, last.start, found.end))?;
     log.sync()?;
     Ok(last)
 }
@@ -130,19 +131,20 @@ fn remember(shared: &Shared, run: &RunId, path: &Path, incarnation: &Incarnation
 /// Keeps a copy of a damaged line beside the log. The log itself is left alone; failing to copy changes nothing.
 fn keep_bad(shared: &Shared, dir: &Path, bytes: &[u8], damage: &Damage) {
     let bad = scan::slice(bytes, 0, damage.start, damage.end.max(damage.start));
-    if let Err(e) = keep(shared, dir, &format!("events.bad-{}", damage.number), bad) {
+    if let Err(e) = keep(shared.fs.as_ref(), dir, &format!("events.bad-{}", damage.number), bad) {
         tracing::warn!(error = %e, "the damaged bytes could not be copied");
     }
 }
 
 /// Keeps bytes under a name, durably. What was kept before stays; equal bytes are kept once.
-fn keep(shared: &Shared, dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
+pub(super) fn keep(fs: &dyn Fs, dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     for copy in 1..=COPIES_MAX {
         let path = if copy == 1 { dir.join(name) } else { dir.join(format!("{name}.{copy}")) };
-        match shared.fs.read(&path) {
-            Ok(there) if there == bytes => return Ok(()),
+        match fs.read(&path) {
+            // Its name may be one that a failed sync left in the cache alone.
+            Ok(there) if there == bytes => return Ok(fs.sync_dir(dir)?),
             Ok(_) => {}
-            Err(e) if e.is_not_found() => return Ok(write_atomic(shared.fs.as_ref(), &path, bytes)?),
+            Err(e) if e.is_not_found() => return Ok(write_atomic(fs, &path, bytes)?),
             Err(e) => return Err(e.into()),
         }
     }

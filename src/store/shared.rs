@@ -28,6 +28,9 @@ pub(super) struct Shared {
     pub(super) boot_id: Option<String>,
     pub(super) min_free: u64,
     pub(super) home: Home,
+    /// What is deliberately wrong with this store.
+    #[cfg(test)]
+    pub(super) defect: Option<super::crash::Defect>,
     pub(super) index: list::Index,
     turn: Mutex<()>,
     memory: Mutex<Memory>,
@@ -60,7 +63,22 @@ impl Shared {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts { fs, clock, layout, instance, host, pid, boot_id, min_free, home } = parts;
         let (index, turn, memory) = (list::Index::default(), Mutex::default(), Mutex::default());
-        Self { fs, clock, layout, instance, host, pid, boot_id, min_free, home, index, turn, memory }
+        Self {
+            fs,
+            clock,
+            layout,
+            instance,
+            host,
+            pid,
+            boot_id,
+            min_free,
+            home,
+            #[cfg(test)]
+            defect: None,
+            index,
+            turn,
+            memory,
+        }
     }
 
     /// The turn to try a lock.
@@ -109,7 +127,7 @@ impl Shared {
     /// Refuses a change when the state directory has a newer format.
     pub(super) fn writable(&self) -> Result<()> {
         match self.home.newer {
-            Some(found) => Err(Error::Newer { found, known: super::home::FORMAT }),
+            Some(found) => Err(Error::Newer { found, known: self.home.known }),
             None => Ok(()),
         }
     }

@@ -2,9 +2,17 @@
 
 use uuid::Uuid;
 
+fn fresh() -> Uuid {
+    #[cfg(test)]
+    if let Some(id) = fixed::next() {
+        return id;
+    }
+    Uuid::now_v7()
+}
+
 /// A new id whose text sorts by time of creation (UUID v7, 32 hex digits).
 pub fn sortable() -> String {
-    Uuid::now_v7().simple().to_string()
+    fresh().simple().to_string()
 }
 
 /// A new hyphenated UUID, for programs that insist on the form.
@@ -14,11 +22,30 @@ pub fn uuid() -> String {
 
 /// A short random word for temporary names (12 hex digits of the random part).
 pub fn short() -> String {
-    let text = Uuid::now_v7().simple().to_string();
+    let text = fresh().simple().to_string();
     text.chars().skip(20).collect()
 }
 
 /// Name of this host, for people and for telling hosts apart that share a state directory.
 pub fn host_name() -> String {
     nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_else(|| "localhost".to_owned())
+}
+
+/// Ids of a test's thread that are the same each time. For tests that compare what they made.
+#[cfg(test)]
+pub(crate) mod fixed {
+    use std::cell::Cell;
+
+    thread_local!(static NEXT: Cell<Option<u64>> = const { Cell::new(None) });
+
+    /// From now on the ids of this thread count from here.
+    pub(crate) fn start(from: u64) {
+        NEXT.set(Some(from));
+    }
+
+    pub(super) fn next() -> Option<uuid::Uuid> {
+        let next = NEXT.get()? + 1;
+        NEXT.set(Some(next));
+        Some(uuid::Uuid::from_u64_pair(0, next))
+    }
 }

@@ -54,16 +54,20 @@ fn sources(dirs: &[&str]) -> Vec<(String, String)> {
     found.into_iter().map(|path| (name(&path), std::fs::read_to_string(&path).unwrap())).collect()
 }
 
-/// Every test file is declared in `main.rs`.
+/// Every test file is declared in the root of its suite, and each root is compiled.
 #[test]
 fn no_test_file_is_forgotten() {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
-    let main = std::fs::read_to_string(dir.join("main.rs")).unwrap();
-    for entry in std::fs::read_dir(&dir).unwrap() {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        let stem = name.trim_end_matches(".rs");
-        assert!(stem == "main" || main.contains(&format!("mod {stem};")), "{name} is not declared");
+    for (dir, root_file) in [("tests/it", "main.rs"), ("tests/crash", "mod.rs")] {
+        let declared = text(&format!("{dir}/{root_file}"));
+        for entry in std::fs::read_dir(root().join(dir)).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            let stem = name.trim_end_matches(".rs");
+            assert!(name == root_file || declared.contains(&format!("mod {stem};")), "{dir}/{name} is not declared");
+        }
     }
+    // It reaches into the store, so it is compiled as one of the store's own test modules.
+    let included = "#[cfg(test)]\n#[path = \"../../tests/crash/mod.rs\"]\nmod crash;\n";
+    assert!(text("src/store/mod.rs").contains(included), "the disk model is not compiled");
 }
 
 /// Top-level modules of this crate that `source` names, its unit tests aside.

@@ -1,47 +1,80 @@
-//! A file system in memory over the model of a disk. For tests.
+//! A file system in memory over the model of a disk: one life of a machine, from power-on to the next cut.
 //!
 //! Before every changing operation the whole state can be kept, to cut the power there; one operation can be
-//! made to fail, as a device or a full disk does.
+//! made to fail, as a device or a full disk does. Ids and times come from the machine too, so that the same
+//! life is the same to the byte each time.
 
 use std::{
-    collections::HashSet,
+    collections::HashMap,
     ffi::OsString,
+    fmt,
     io::{Error as IoError, ErrorKind},
     path::{Component, Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
 };
 
-use super::model_disk::{Disk, Inode, NameOp, Write};
-use crate::sys::{FileId, Fs, FsAppend, FsError, FsFile, FsLock, Kind, Meta, fs::Result};
+use super::{
+    super::scan::BELIEVE_EVERY_EPOCH,
+    defects::Defect,
+    disk::{Disk, Inode, NameOp, Write},
+    explore::UNREAD,
+    ledger::Ledger,
+};
+use crate::{
+    model::Time,
+    sys::{Clock, FileId, Fs, FsAppend, FsError, FsFile, FsLock, Kind, Meta, fs::Result, ids},
+};
 
 /// How an operation is made to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     /// The device fails; a failed sync forgets what was to be written, and the cache still shows it.
     Io,
-    /// The disk is full; a write gets half of its bytes down.
+    /// The disk is full.
     Full,
+    /// The disk is full in the middle of a write, which gets half of its bytes down. Nothing but a write.
+    Short,
 }
 
-/// A sync that is claimed and not done, as if the store had left it out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LeftOut {
-    /// Of files.
-    Files,
-    /// Of directories.
-    Dirs,
+/// A moment at which the power may be cut.
+#[derive(Debug, Clone)]
+pub(super) struct Moment {
+    pub(super) disk: Disk,
+    pub(super) ledger: Ledger,
+    /// Number of the operation that comes next.
+    pub(super) operation: u64,
+    /// What it is.
+    pub(super) about: String,
 }
 
 #[derive(Debug)]
 struct State {
     disk: Disk,
-    locked: HashSet<usize>,
+    /// Which taking holds a lock.
+    locked: HashMap<usize, u64>,
+    takings: u64,
     operations: u64,
     fail_at: Option<(u64, Fault)>,
-    kept: Option<Vec<(Disk, u64)>>,
-    acknowledged: u64,
+    hit: bool,
+    keep_from: u64,
+    kept: Option<Vec<Moment>>,
+    ledger: Ledger,
     syncs: u64,
-    left_out: Option<LeftOut>,
+    life: u64,
+    defect: Option<Defect>,
+    /// Syncs put off until the next rename.
+    put_off: Vec<usize>,
+    deed: Option<Deed>,
+}
+
+/// What happens at a moment of another one's choosing.
+struct Deed(Box<dyn FnOnce() -> bool + Send>);
+
+impl fmt::Debug for Deed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Deed")
+    }
 }
 
 /// The file system.
@@ -49,56 +82,102 @@ struct State {
 pub(super) struct ModelFs(Arc<Mutex<State>>);
 
 impl ModelFs {
-    pub(super) fn new() -> Self {
-        Self::on(Disk::empty())
-    }
-
-    /// A machine that starts on this disk.
-    pub(super) fn on(disk: Disk) -> Self {
+    /// A machine that starts on this disk; `life` counts the cuts before.
+    pub(super) fn on(disk: Disk, ledger: Ledger, life: u64, defect: Option<Defect>) -> Self {
+        ids::fixed::start(life << 40);
+        BELIEVE_EVERY_EPOCH.set(defect == Some(Defect::NoEpochInReader));
         Self(Arc::new(Mutex::new(State {
             disk,
-            locked: HashSet::new(),
+            locked: HashMap::new(),
+            takings: 0,
             operations: 0,
             fail_at: None,
+            hit: false,
+            keep_from: 0,
             kept: None,
-            acknowledged: 0,
+            ledger,
             syncs: 0,
-            left_out: None,
+            life,
+            defect,
+            put_off: vec![],
+            deed: None,
         })))
     }
 
-    /// From now on these syncs do nothing.
-    pub(super) fn leave_out(&self, syncs: LeftOut) {
-        self.state().left_out = Some(syncs);
+    /// A machine on a new disk, as if the state directory's parents had been there for long.
+    pub(super) fn new() -> Self {
+        let fs = Self::on(Disk::empty(), Ledger::default(), 0, None);
+        fs.create_dir(Path::new("/home")).unwrap();
+        fs.settled(None)
     }
 
-    /// Keeps the state before every changing operation from now on.
-    pub(super) fn keep_states(&self) {
-        self.state().kept = Some(vec![]);
+    /// The machine after an orderly stop: all is on disk, nothing is locked, the counting begins anew.
+    pub(super) fn settled(&self, defect: Option<Defect>) -> Self {
+        let state = self.state();
+        Self::on(state.disk.settled(), state.ledger.clone(), state.life + 1, defect)
     }
 
-    /// The kept states, the present one included, each with the number acknowledged by then.
-    pub(super) fn kept_states(&self) -> Vec<(Disk, u64)> {
+    /// The machine that starts on a disk that a cut of this one left.
+    pub(super) fn after_cut(&self, disk: Disk, ledger: Ledger) -> Self {
+        let state = self.state();
+        Self::on(disk, ledger, state.life + 1, state.defect)
+    }
+
+    /// The machine after a cut right now, at which everything that was not synced is lost.
+    pub(super) fn without_what_is_pending(&self) -> Self {
+        let lost = self.state().disk.after_cut(&UNREAD, |_| true).swap_remove(0);
+        let ledger = self.ledger(|l| l.clone());
+        self.after_cut(lost, ledger)
+    }
+
+    pub(super) fn defect(&self) -> Option<Defect> {
+        self.state().defect
+    }
+
+    /// Keeps the moment before every changing operation from this one on.
+    pub(super) fn keep_from(&self, operation: u64) {
         let mut state = self.state();
-        let now = (state.disk.clone(), state.acknowledged);
+        state.keep_from = operation;
+        state.kept = Some(vec![]);
+    }
+
+    /// The kept moments, the present one included.
+    pub(super) fn kept(&self) -> Vec<Moment> {
+        let mut state = self.state();
+        let now = state.moment("nothing more".to_owned());
         let mut kept = state.kept.take().unwrap_or_default();
         kept.push(now);
         kept
     }
 
-    /// The caller was told that everything up to `n` is safe.
-    pub(super) fn acknowledge(&self, n: u64) {
-        self.state().acknowledged = n;
-    }
-
-    pub(super) fn acknowledged(&self) -> u64 {
-        self.state().acknowledged
+    /// Reads or notes what callers were told.
+    pub(super) fn ledger<T>(&self, then: impl FnOnce(&mut Ledger) -> T) -> T {
+        then(&mut self.state().ledger)
     }
 
     /// Makes the changing operation of this number fail, counted from now.
     pub(super) fn fail_at(&self, after: u64, fault: Fault) {
         let mut state = self.state();
         state.fail_at = Some((state.operations + after, fault));
+    }
+
+    /// Whether the operation that was to fail came.
+    pub(super) fn was_hit(&self) -> bool {
+        self.state().hit
+    }
+
+    /// Lets go of a lock behind its holder's back, as a file system whose locks do not work does.
+    pub(super) fn lose_lock(&self, path: &Path) {
+        let mut state = self.state();
+        if let Ok(inode) = state.find(path) {
+            state.locked.remove(&inode);
+        }
+    }
+
+    /// Lets something happen right before the next line is added, when its writer has already looked around. When
+    /// it gives false, the writer does not wake up again.
+    pub(super) fn before_the_next_line(&self, deed: impl FnOnce() -> bool + Send + 'static) {
+        self.state().deed = Some(Deed(Box::new(deed)));
     }
 
     /// Changing operations so far.
@@ -145,18 +224,25 @@ impl State {
         }
     }
 
-    /// Counts a changing operation; the fault that is due now.
-    fn step(&mut self) -> Option<Fault> {
-        if let Some(kept) = &mut self.kept {
-            kept.push((self.disk.clone(), self.acknowledged));
-        }
-        let now = self.operations;
-        self.operations += 1;
-        self.fail_at.filter(|(at, _)| *at == now).map(|(_, fault)| fault)
+    fn moment(&self, about: String) -> Moment {
+        Moment { disk: self.disk.clone(), ledger: self.ledger.clone(), operation: self.operations, about }
     }
 
-    fn step_or_fail(&mut self) -> std::io::Result<()> {
-        self.step().map_or(Ok(()), |fault| Err(fault.error()))
+    /// Counts a changing operation; the fault that is due now.
+    fn step(&mut self, verb: &str, path: &Path) -> Option<Fault> {
+        let now = self.operations;
+        if self.kept.is_some() && now >= self.keep_from {
+            let moment = self.moment(format!("{verb} {}", path.display()));
+            self.kept.get_or_insert_default().push(moment);
+        }
+        self.operations += 1;
+        let due = self.fail_at.filter(|(at, fault)| *at == now && (*fault != Fault::Short || verb == "write"));
+        self.hit |= due.is_some();
+        due.map(|(_, fault)| fault)
+    }
+
+    fn step_or_fail(&mut self, verb: &str, path: &Path) -> std::io::Result<()> {
+        self.step(verb, path).map_or(Ok(()), |fault| Err(fault.error()))
     }
 
     fn change(&mut self, dir: usize, op: NameOp) {
@@ -171,7 +257,7 @@ impl State {
         if self.at(path)?.is_some() {
             return Err(ErrorKind::AlreadyExists.into());
         }
-        self.step_or_fail()?;
+        self.step_or_fail("create", path)?;
         self.disk.inodes.push(inode);
         let new = self.disk.inodes.len() - 1;
         let number = self.operations;
@@ -190,13 +276,16 @@ impl State {
                 return Err(ErrorKind::DirectoryNotEmpty.into());
             }
         }
-        self.step_or_fail()?;
+        self.step_or_fail("rename to", to)?;
         let (number, add) = (self.operations, Some((to_name, moved)));
         if from_dir == to_dir {
             self.change(from_dir, NameOp { number, remove: Some(from_name), add });
         } else {
             self.change(from_dir, NameOp { number, remove: Some(from_name), add: None });
             self.change(to_dir, NameOp { number, remove: None, add });
+        }
+        for inode in std::mem::take(&mut self.put_off) {
+            self.sync_now(inode, to)?;
         }
         Ok(())
     }
@@ -210,7 +299,7 @@ impl State {
             (None, true) => return Err(ErrorKind::NotADirectory.into()),
         }
         let (parent, name) = self.find_parent(path)?;
-        self.step_or_fail()?;
+        self.step_or_fail("remove", path)?;
         let number = self.operations;
         self.change(parent, NameOp { number, remove: Some(name), add: None });
         Ok(())
@@ -234,16 +323,31 @@ impl State {
         }
     }
 
-    fn write(&mut self, inode: usize, write: Write) -> std::io::Result<()> {
-        let fault = self.step();
+    fn write(&mut self, inode: usize, write: Write, path: &Path) -> std::io::Result<()> {
+        let again = matches!((self.disk.inodes[inode].as_ref(), &write),
+            (Inode::File { live, .. }, Write::Bytes(at, new)) if live.get(*at..*at + new.len()) == Some(new));
+        if again && self.defect == Some(Defect::TrustedTail) {
+            return Ok(());
+        }
+        if again
+            && self.defect == Some(Defect::TruncateAndAppend)
+            && let Write::Bytes(at, _) = &write
+        {
+            self.write_now(inode, Write::Len(*at), path)?;
+        }
+        self.write_now(inode, write, path)
+    }
+
+    fn write_now(&mut self, inode: usize, write: Write, path: &Path) -> std::io::Result<()> {
+        let fault = self.step("write", path);
         let now = self.operations;
         let Inode::File { live, pending, changed, .. } = Arc::make_mut(&mut self.disk.inodes[inode]) else {
             return Err(ErrorKind::IsADirectory.into());
         };
         let done = match fault {
             None => Some(write),
-            Some(Fault::Io) => None,
-            Some(Fault::Full) => write.partly(live.len()).into_iter().next(),
+            Some(Fault::Io | Fault::Full) => None,
+            Some(Fault::Short) => write.partly(live.len()).into_iter().next(),
         };
         if let Some(write) = done {
             write.apply(live);
@@ -253,16 +357,25 @@ impl State {
         fault.map_or(Ok(()), |fault| Err(fault.error()))
     }
 
-    fn sync(&mut self, inode: usize) -> std::io::Result<()> {
-        self.syncs += 1;
-        let fault = self.step();
-        let kind = match self.disk.inodes[inode].as_ref() {
-            Inode::File { .. } => LeftOut::Files,
-            Inode::Dir { .. } => LeftOut::Dirs,
-        };
-        if fault.is_none() && self.left_out == Some(kind) {
+    fn sync(&mut self, inode: usize, path: &Path) -> std::io::Result<()> {
+        let is_file = matches!(self.disk.inodes[inode].as_ref(), Inode::File { .. });
+        let half_made = path.components().any(|c| c.as_os_str().as_encoded_bytes().starts_with(b"."));
+        let is = |defect| self.defect == Some(defect);
+        if (is_file && is(Defect::NoFsync)) || (!is_file && is(Defect::NoDirFsync)) {
             return Ok(());
         }
+        if is_file && half_made && is(Defect::RenameBeforeSync) {
+            self.put_off.push(inode);
+            return Ok(());
+        }
+        let retried = is(Defect::RetryFailedSync);
+        let done = self.sync_now(inode, path);
+        if done.is_err() && retried { self.sync_now(inode, path) } else { done }
+    }
+
+    fn sync_now(&mut self, inode: usize, path: &Path) -> std::io::Result<()> {
+        self.syncs += 1;
+        let fault = self.step("sync", path);
         let names = match Arc::make_mut(&mut self.disk.inodes[inode]) {
             Inode::File { durable, pending, .. } => {
                 let pending = std::mem::take(pending);
@@ -285,7 +398,7 @@ impl Fault {
     fn error(self) -> IoError {
         match self {
             Self::Io => IoError::other("the device failed"),
-            Self::Full => ErrorKind::StorageFull.into(),
+            Self::Full | Self::Short => ErrorKind::StorageFull.into(),
         }
     }
 }
@@ -303,7 +416,10 @@ impl Fs for ModelFs {
         let state = self.state();
         let inode = named("read", path, state.find(path))?;
         match state.disk.inodes[inode].as_ref() {
-            Inode::File { live, .. } => Ok(live.iter().skip(offset as usize).take(len).copied().collect()),
+            Inode::File { live, .. } => {
+                let from = (offset as usize).min(live.len());
+                Ok(live[from..from.saturating_add(len).min(live.len())].to_vec())
+            }
             Inode::Dir { .. } => named("read", path, Err(ErrorKind::InvalidInput.into())),
         }
     }
@@ -365,7 +481,7 @@ impl Fs for ModelFs {
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         let mut state = self.state();
         let inode = named("sync", dir, state.find(dir))?;
-        named("sync", dir, state.sync(inode))
+        named("sync", dir, state.sync(inode, dir))
     }
 
     fn remove_file(&self, path: &Path) -> Result<()> {
@@ -382,12 +498,30 @@ impl Fs for ModelFs {
             Some(inode) => inode,
             None => named("lock", path, self.state().link_new(path, Inode::file()))?,
         };
-        let got = self.state().locked.insert(inode);
-        Ok(got.then(|| Box::new(ModelLock { fs: self.clone(), inode }) as Box<dyn FsLock>))
+        let mut state = self.state();
+        if state.locked.contains_key(&inode) {
+            return Ok(None);
+        }
+        state.takings += 1;
+        let taking = state.takings;
+        state.locked.insert(inode, taking);
+        Ok(Some(Box::new(ModelLock { fs: self.clone(), inode, taking })))
     }
 
     fn free_space(&self, _: &Path) -> Result<u64> {
-        Ok(u64::from(u32::MAX))
+        // Enough to begin, too little for the reserve.
+        Ok(1000)
+    }
+}
+
+impl Clock for ModelFs {
+    fn wall(&self) -> Time {
+        let state = self.state();
+        Time::from_millis(1_700_000_000_000 + (state.life * 100_000 + state.operations) as i64)
+    }
+
+    fn boot(&self) -> Duration {
+        Duration::from_millis(self.operations())
     }
 }
 
@@ -405,15 +539,15 @@ struct ModelFile {
 impl FsFile for ModelFile {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         let write = Write::Bytes(offset as usize, bytes.to_vec());
-        named("write", &self.path, self.fs.state().write(self.inode, write))
+        named("write", &self.path, self.fs.state().write(self.inode, write, &self.path))
     }
 
     fn set_len(&mut self, len: u64) -> Result<()> {
-        named("cut", &self.path, self.fs.state().write(self.inode, Write::Len(len as usize)))
+        named("cut", &self.path, self.fs.state().write(self.inode, Write::Len(len as usize), &self.path))
     }
 
     fn sync(&mut self) -> Result<()> {
-        named("sync", &self.path, self.fs.state().sync(self.inode))
+        named("sync", &self.path, self.fs.state().sync(self.inode, &self.path))
     }
 
     fn len(&self) -> Result<u64> {
@@ -428,10 +562,15 @@ impl FsFile for ModelFile {
 struct ModelLock {
     fs: ModelFs,
     inode: usize,
+    taking: u64,
 }
 
 impl FsAppend for ModelFile {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        let deed = self.fs.state().deed.take();
+        if deed.is_some_and(|Deed(deed)| !deed()) {
+            return named("append", &self.path, Err(IoError::other("the writer sleeps for good")));
+        }
         let end = FsFile::len(self)?;
         self.write_at(end, bytes)
     }
@@ -453,6 +592,9 @@ impl FsLock for ModelLock {
 
 impl Drop for ModelLock {
     fn drop(&mut self) {
-        self.fs.state().locked.remove(&self.inode);
+        let mut state = self.fs.state();
+        if state.locked.get(&self.inode) == Some(&self.taking) {
+            state.locked.remove(&self.inode);
+        }
     }
 }
