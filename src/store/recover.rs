@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     model::RunId,
-    sys::{Fs, FsFile, FsLock, fs::remove_tree, fs::write_atomic},
+    sys::{Fs, FsAppend, FsError, FsFile, FsLock, fs::remove_tree, fs::write_atomic},
 };
 
 /// Copies of bad bytes kept under one name before no further one is made.
@@ -69,10 +69,10 @@ fn open(shared: &Shared, run: &RunId, dir: &Path, lock: Box<dyn FsLock>) -> Resu
     remove_tree(fs, &dir.join(layout::TEMP))?;
     let mut log = fs.open_write(&path)?;
     let last = settle(shared, dir, &bytes, &found, log.as_mut())?;
+    let mut log = fs.open_append(&path)?;
     let (last, len, lease) = fence(shared, &incarnation, log.as_mut(), &last, found.end)?;
     shared.replace(&shared.temp(&dir.join(layout::TEMP))?, &dir.join(layout::LEASE), &lease.to_bytes())?;
     remember(shared, run, &path, &incarnation, &last);
-    let log = fs.open_append(&path)?;
     let (log_id, _) = log.stat()?;
     Ok(Opened { log, log_id, lock, last, len, incarnation, lease })
 }
@@ -105,7 +105,7 @@ fn no_line() -> Error {
 fn fence(
     shared: &Shared,
     incarnation: &Incarnation,
-    log: &mut dyn FsFile,
+    log: &mut dyn FsAppend,
     last: &Entry,
     end: u64,
 ) -> Result<(Entry, u64, lease::Lease)> {
@@ -114,9 +114,14 @@ fn fence(
     let lease = shared.new_lease(&incarnation.incarnation_id, epoch, ts);
     let line = line::encode(seq, epoch, ts, last.crc, &[lease.fence()])
         .map_err(|bytes| Error::TooLarge { bytes, limit: line::LINE_MAX })?;
-    log.write_at(end, &line.bytes)?;
+    log.append(&line.bytes)?;
     log.sync()?;
     let len = end + line.bytes.len() as u64;
+    if log.stat()?.1 != len {
+        // The next claim reads what there is and puts its own fence behind it.
+        let why = std::io::Error::new(std::io::ErrorKind::ResourceBusy, "another writer added to it meanwhile");
+        return Err(Error::Io(FsError::new("take over", shared.layout.wf(), why)));
+    }
     Ok((Entry { seq, epoch, crc: line.crc, start: end, end: len, number: last.number + 1, ts }, len, lease))
 }
 
