@@ -178,7 +178,7 @@ impl Case {
     /// Has a second agent asked while the first one works, for the same attempt or another one.
     pub fn second_agent(&self, attempt: &str) -> Result<(), String> {
         let world = World::new(self);
-        let (agents, journal) = (world.agents.clone(), world.agents.journal.clone());
+        let (agents, journal) = (&world.agents, &world.agents.journal);
         let asked = |attempt: &str| {
             let var = |name: &str, value: &str| (format!("CLAWO_{name}"), value.to_owned());
             SessionSpec {
