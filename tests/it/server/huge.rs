@@ -82,7 +82,7 @@ fn a_reply_of_twenty_megabytes_stays_beside_the_record() {
     let told = world.prompts("reader");
     assert!(told.len() == 1 && told[0].len() < 2 << 20, "{}", told[0].len());
     let grown = peak.saturating_sub(before) >> 10;
-    assert!(grown < 400, "memory grew by {grown} MiB");
+    assert!(grown < 200, "memory grew by {grown} MiB");
     assert_eq!(host.close().0, 0);
     closing(&format!("a reply of {BYTES} bytes, memory +{grown} MiB, {answers} statuses meanwhile"), begun);
 }
@@ -117,7 +117,8 @@ fn a_check_that_prints_five_gigabytes() {
     let grown = peak.saturating_sub(before) >> 10;
     assert!(grown < 64, "memory grew by {grown} MiB");
     let evidence = host.call("workflow_evidence", json!({ "runId": "loud" }));
-    let tail = evidence["results"][0]["tail"].as_str().unwrap();
+    let result = evidence["results"].as_array().unwrap().iter().find(|r| r["id"] == "loud").unwrap();
+    let tail = result["tail"].as_str().unwrap();
     assert!(tail.len() < 10_000 && tail.ends_with("it ends"), "{tail}");
     let dir = world.run_dir("loud").join("evidence").join(view["evidenceId"].as_str().unwrap());
     let log = std::fs::read_to_string(dir.join("checks/loud.log")).unwrap();
@@ -163,7 +164,7 @@ fn lines_of_forty_megabytes_are_passed_over() {
     let mut host = Host::open(&world);
     let (before, _) = host.memory();
     let node = json!({ "id": "a", "kind": "agent", "prompt": "x", "engine": "claude" });
-    host.start(&world, "lines", json!({ "name": "lines", "nodes": [node.clone()] }));
+    host.start(&world, "lines", json!({ "name": "lines", "nodes": [node] }));
     let view = host.until_in(LONG, "lines", |v| v["endedAt"].is_string());
     assert_eq!((&view["state"], &view["nodes"][0]["output"]), (&json!("completed"), &json!("it is done")), "{view:#}");
     let (_, peak) = host.memory();
