@@ -144,7 +144,7 @@ impl Agent {
             match act.how {
                 How::Hangs => std::future::pending().await,
                 How::Good | How::Bad | How::Denied | How::Rationed => {
-                    tokio::time::sleep(Duration::from_millis(act.after_ms)).await
+                    tokio::time::sleep(Duration::from_millis(act.after_ms)).await;
                 }
             }
         };

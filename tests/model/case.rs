@@ -14,8 +14,8 @@ use claw_orchestrator::{
     config::{Config, Server},
     engines::{Engine, Limits, Pool, Registry, SessionSpec},
     git::Git,
-    kernel::{Kernel, Role, Source, StartRequest, spec, state},
-    model::{Code, NodeState, RunId, RunOutcome, RunRecord, RunState, spec::EngineChoice},
+    kernel::{Kernel, Role},
+    model::{NodeState, RunId, RunOutcome, RunRecord, RunState, spec::EngineChoice},
     nodes::Services,
     store::{FileStore, Options, Store},
     sys::{Clock, Fs, redact::Redactor, supervise},
@@ -27,6 +27,7 @@ use crate::{
     agents::{self, Agents},
     clock::ModelClock,
     defects::Forgery,
+    driver::Driver,
     faulty::{Fault, Faults, FaultyStore, Life},
     flow::Flow,
     journal::Journal,
@@ -36,8 +37,6 @@ use crate::{
 
 /// The run of every case.
 pub const RUN: &str = "r";
-/// How often a driver looks.
-const LOOK: Duration = Duration::from_millis(50);
 /// Longest a life may take in its own time: more than any workflow of these tests can use.
 const GUARD: Duration = Duration::from_secs(1200);
 /// Most lives of a case.
@@ -179,7 +178,7 @@ impl Case {
     /// Has a second agent asked while the first one works, for the same attempt or another one.
     pub fn second_agent(&self, attempt: &str) -> Result<(), String> {
         let world = World::new(self);
-        let (agents, journal) = (world.agents.clone(), world.agents.journal.clone());
+        let (agents, journal) = (&world.agents, &world.agents.journal);
         let asked = |attempt: &str| {
             let var = |name: &str, value: &str| (format!("CLAWO_{name}"), value.to_owned());
             SessionSpec {
@@ -206,14 +205,14 @@ impl Case {
 }
 
 /// What all lives of a case share.
-struct World<'a> {
-    case: &'a Case,
-    fs: MemoryFs,
-    clock: Arc<ModelClock>,
-    faults: Arc<Faults>,
-    agents: Agents,
+pub struct World<'a> {
+    pub case: &'a Case,
+    pub fs: MemoryFs,
+    pub clock: Arc<ModelClock>,
+    pub faults: Arc<Faults>,
+    pub agents: Agents,
     /// Deeds that are done, by their place.
-    done: Arc<Mutex<BTreeSet<usize>>>,
+    pub done: Arc<Mutex<BTreeSet<usize>>>,
     /// Name of the machine.
     host: &'static str,
 }
@@ -279,7 +278,7 @@ impl<'a> World<'a> {
     }
 
     /// The files as a process opens them.
-    fn store(&self, number: usize) -> FileStore {
+    pub fn store(&self, number: usize) -> FileStore {
         FileStore::open(Options {
             home: PathBuf::from("/home/state"),
             wf_dir: PathBuf::from("/home/state/wf"),
@@ -294,7 +293,7 @@ impl<'a> World<'a> {
     }
 
     /// A kernel as a process would make it.
-    fn kernel(&self, life: &Arc<Life>, number: usize, role: Role) -> Kernel {
+    pub fn kernel(&self, life: &Arc<Life>, number: usize, role: Role) -> Kernel {
         let fs: Arc<dyn Fs> = Arc::new(self.fs.clone());
         let clock: Arc<dyn Clock> = self.clock.clone();
         let inner = self.store(number);
@@ -352,158 +351,6 @@ fn config() -> Config {
         },
         env: BTreeMap::new(),
     }
-}
-
-/// One life's user: starts or continues the run, answers gates, does the deeds, waits for the end.
-struct Driver<'a> {
-    world: &'a World<'a>,
-    kernel: Kernel,
-    life: Arc<Life>,
-    number: usize,
-}
-
-impl Driver<'_> {
-    async fn run(self) -> Result<RunRecord, String> {
-        let run = RunId::parse(RUN).unwrap();
-        self.begin().await?;
-        self.deeds();
-        let mut asked = BTreeSet::new();
-        loop {
-            self.world.agents.journal.rules()?;
-            self.answer(&mut asked);
-            let record = match self.kernel.record(RUN).await {
-                Ok(record) => record,
-                Err(e) => return Err(format!("the run cannot be read: {e}")),
-            };
-            if record.state == RunState::AwaitingHuman && record.gate.is_none() {
-                return Err(format!("the run waits for a person and does not say what for: {record:?}"));
-            }
-            let idle = self.kernel.executing() == 0;
-            if record.state.is_terminal() && idle {
-                self.ended(&record)?;
-                return Ok((*record).clone());
-            }
-            if idle && record.state != RunState::AwaitingHuman {
-                // A store that failed at the wrong moment; a person would call it again.
-                let _ = self.kernel.resume(run.as_str()).await;
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-    }
-
-    async fn begin(&self) -> Result<(), String> {
-        if self.kernel.record(RUN).await.is_ok() {
-            self.kernel.auto_resume().await;
-            return Ok(());
-        }
-        let request = StartRequest {
-            source: Source::Spec(self.world.case.flow.json("n")),
-            cwd: Some(PathBuf::from("/project")),
-            run_id: Some(RUN.to_owned()),
-            contract: None,
-            auto_resume: false,
-            idempotency_key: None,
-            parent: None,
-        };
-        match self.kernel.start(request).await {
-            Ok(_) => Ok(()),
-            // The process dies in this very call.
-            Err(e) if e.code == Code::Superseded => std::future::pending().await,
-            Err(e) => Err(format!("the run did not start: {e}")),
-        }
-    }
-
-    /// Does what the case says at its moment; what a death prevented is done by the next life.
-    fn deeds(&self) {
-        for (place, (at, deed)) in self.world.case.deeds.iter().enumerate() {
-            if self.world.done.lock().unwrap().contains(&place) {
-                continue;
-            }
-            let (kernel, clock, done) = (self.kernel.clone(), self.world.clock.clone(), self.world.done.clone());
-            let (faults, life, deed) = (self.world.faults.clone(), self.life.clone(), deed.clone());
-            let left = at.saturating_sub(clock.ms());
-            tokio::spawn(async move {
-                tokio::time::sleep(Duration::from_millis(left)).await;
-                let is_done = match deed {
-                    Deed::Jump(by) => {
-                        clock.jump(by);
-                        true
-                    }
-                    Deed::Kill => {
-                        done.lock().unwrap().insert(place);
-                        faults.deaths.fetch_add(1, Ordering::SeqCst);
-                        life.die();
-                        true
-                    }
-                    Deed::Cancel => over(kernel.cancel(RUN, None).await.map(|_| ())),
-                    Deed::Steer => over(kernel.steer(RUN, &format!("correction {place}")).await.map(|_| ())),
-                };
-                if is_done {
-                    done.lock().unwrap().insert(place);
-                }
-            });
-        }
-    }
-
-    /// Answers every open gate as long after its question as the script says.
-    fn answer(&self, asked: &mut BTreeSet<(RunId, String, u32)>) {
-        let journal = &self.world.agents.journal;
-        for run in journal.runs() {
-            let open = journal.with(&run, |r| r.gate.clone().map(|gate| (gate, r.context))).flatten();
-            let Some(((node, visit, since), context)) = open else { continue };
-            if !asked.insert((run.clone(), node.clone(), visit)) {
-                continue;
-            }
-            let (approved, after) = self.world.agents.script.answer(context, &node, visit);
-            let left = (since + after).saturating_sub(self.world.clock.ms());
-            let kernel = match self.world.case.answers {
-                Answers::Here => self.kernel.clone(),
-                Answers::Elsewhere => self.world.kernel(&self.life, self.number, Role::Recorder),
-            };
-            let journal = journal.clone();
-            tokio::spawn(async move {
-                tokio::time::sleep(Duration::from_millis(left)).await;
-                // A gate whose batch a failed write hides for a while cannot be answered yet.
-                let open = || journal.with(&run, |r| r.gate.as_ref().is_some_and(|g| (&g.0, g.1) == (&node, visit)));
-                while open() == Some(true) && kernel.approve(run.as_str(), approved, None).await.is_err() {
-                    tokio::time::sleep(LOOK).await;
-                }
-            });
-        }
-    }
-
-    /// What must hold once everything has ended.
-    fn ended(&self, served: &RunRecord) -> Result<(), String> {
-        self.world.agents.journal.rules()?;
-        if self.world.case.forgery.is_some() {
-            return Ok(());
-        }
-        let store = self.world.store(usize::MAX);
-        for run in self.world.agents.journal.runs() {
-            let lines = store.lines(&run, 0, usize::MAX).map_err(|e| e.to_string())?;
-            self.world.agents.journal.compare(&run, &lines)?;
-            let stored = store.load(&run).map_err(|e| e.to_string())?.spec;
-            let spec = spec::read(&stored, "", spec::Origin::Stored, None, None).spec.unwrap();
-            let mut folded = state::empty(&run, &spec);
-            state::apply_stored(&mut folded, &spec, &lines);
-            if run.as_str() == RUN && folded != *served {
-                return Err(format!("the log says {folded:?}, the record says {served:?}"));
-            }
-            if !folded.state.is_terminal() {
-                return Err(format!("{run} is {:?} although its parent has ended", folded.state));
-            }
-            let left = store.load(&run).map_err(|e| e.to_string())?;
-            if left.live {
-                return Err(format!("{run} has ended and is still executed by {:?}", left.owner));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Whether a request needs no repetition: it was done, or there is nothing to do any more.
-fn over(result: claw_orchestrator::kernel::Result<()>) -> bool {
-    result.map_or_else(|e| e.code == Code::RunTerminal, |()| true)
 }
 
 /// The end as a record tells it.

@@ -9,6 +9,7 @@ mod case;
 mod clock;
 mod clocks;
 mod defects;
+mod driver;
 mod exhaustive;
 mod faulty;
 mod flow;

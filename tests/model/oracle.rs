@@ -191,7 +191,7 @@ impl Sim<'_> {
                     failures += 1;
                     self.world.now += step.backoff_ms * u64::from(failures);
                 }
-                ended => return ended,
+                ended @ (Visit::Good | Visit::Bad(_) | Visit::Bound(_)) => return ended,
             }
         }
     }

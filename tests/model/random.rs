@@ -114,7 +114,7 @@ fn without_quotas(mut flow: Flow) -> Flow {
     for step in &mut flow.steps {
         match &mut step.what {
             What::Agent(temper) | What::Fanout { temper, .. } if *temper == Temper::Rationed => {
-                *temper = Temper::Steady
+                *temper = Temper::Steady;
             }
             What::Subflow(child) => **child = without_quotas((**child).clone()),
             What::Agent(_) | What::Fanout { .. } | What::Verifier { .. } | What::Router { .. } | What::Gate => {}

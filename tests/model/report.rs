@@ -48,7 +48,8 @@ impl Report {
             of(&self.jumps),
             of(&self.turns),
         );
-        writeln!(std::io::stderr(), "{line}").unwrap();
+        let mut out = std::io::stderr().lock();
+        writeln!(out, "{line}").unwrap();
     }
 }
 
