@@ -30,6 +30,8 @@ pub fn lines(run: &Path) -> io::Result<Vec<Vec<u8>>> {
 pub fn log(dir: &Path, run: &Path) -> io::Result<Duration> {
     let (lines, path) = (lines(run)?, dir.join("bare-log"));
     let mut file = make(&path)?;
+    // What others left to be written must not be written at our cost.
+    file.sync_all()?;
     let took = lines.iter().map(|line| append(&mut file, line)).sum();
     fs::remove_file(path)?;
     took
@@ -42,6 +44,8 @@ pub fn run(dir: &Path, run: &Path) -> io::Result<Duration> {
     fs::create_dir_all(&stage)?;
     let half = stage.join("half");
     let sync = |dir: &Path| File::open(dir)?.sync_all();
+    // What others left to be written must not be written at our cost.
+    sync(&stage)?;
     let begun = Instant::now();
     fs::create_dir(&half)?;
     append(&mut make(&half.join("spec.json"))?, &spec)?;

@@ -3,12 +3,7 @@
 pub mod bare;
 pub mod no_sync;
 
-use std::{
-    fs::File,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{fs::File, path::PathBuf, sync::Arc, time::Duration};
 
 use claw_orchestrator::{
     app::{App, Mode},
@@ -30,20 +25,22 @@ use serde_json::{Value, json};
 )]
 mod support;
 
-/// A directory that is removed at the end. Not in the system's temporary directory, which may be in memory.
-pub struct Place(tempfile::TempDir);
+/// A state directory and a project, removed at the end.
+pub struct Place {
+    /// Not in the system's temporary directory, which may be in memory.
+    state: tempfile::TempDir,
+    /// Not below this repository, where runs would leave snapshots.
+    project: tempfile::TempDir,
+}
 
 impl Place {
     pub fn new() -> Self {
-        Self(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap())
-    }
-
-    pub fn path(&self) -> &Path {
-        self.0.path()
+        let state = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        Self { state, project: tempfile::tempdir().unwrap() }
     }
 
     fn home(&self) -> PathBuf {
-        self.path().join("home")
+        self.state.path().join("home")
     }
 
     pub fn run_dir(&self, run: &str) -> PathBuf {
@@ -82,7 +79,7 @@ impl Place {
     pub fn request(&self, spec: Value) -> StartRequest {
         StartRequest {
             source: Source::Spec(spec),
-            cwd: Some(self.path().to_owned()),
+            cwd: Some(self.project.path().to_owned()),
             run_id: None,
             contract: None,
             auto_resume: false,

@@ -163,6 +163,29 @@ mod tests {
         }
     }
 
+    /// P4: a number of any length is the same after it was written and read, however often.
+    #[test]
+    fn numbers_read_back_to_the_last_bit() {
+        for number in [1844.000073709557615, 99_999_999_999_994_999_999_999.0, 0.1, 5e-324, f64::MAX] {
+            let line = encode(1, 1, Time::from_millis(0), 0, &[json!({ "n": number })]).unwrap();
+            let read = parse(line.bytes.strip_suffix(b"\n").unwrap()).unwrap().events().unwrap();
+            assert_eq!(read[0]["n"].as_f64(), Some(number));
+        }
+    }
+
+    /// A line has one form: a number or a time written otherwise is not what was written, whatever its checksum.
+    #[test]
+    fn a_line_in_another_form_is_refused() {
+        let line = String::from_utf8(sample().bytes).unwrap();
+        let (head, _) = line.split_once(",\"crc\":\"").unwrap();
+        let sealed = |head: &str| format!("{head},\"crc\":\"{:08x}\"}}", crc32c::crc32c(head.as_bytes()));
+        assert!(parse(sealed(head).as_bytes()).is_ok());
+        for (from, to) in [("\"seq\":17", "\"seq\":017"), (".123Z", ".1230Z"), ("\"epoch\":3", "\"epoch\":+3")] {
+            assert!(head.contains(from));
+            assert!(parse(sealed(&head.replace(from, to)).as_bytes()).is_err(), "{to}");
+        }
+    }
+
     #[test]
     fn too_long_a_line_is_refused_with_its_length() {
         let text = "x".repeat(LINE_MAX);

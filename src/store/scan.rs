@@ -180,6 +180,18 @@ mod tests {
         scan(bytes, Base::start("i"))
     }
 
+    /// Numbers end: nothing follows the highest ones, and looking for it does not overflow.
+    #[test]
+    fn nothing_follows_the_highest_number() {
+        let at = Time::from_millis(0);
+        let last = Entry { seq: u64::MAX, epoch: u64::MAX, crc: 7, start: 0, end: 0, number: 1, ts: at };
+        let next = line::encode(u64::MAX, u64::MAX, at, 7, &[json!({"type": "log"})]).unwrap();
+        assert!(scan(&next.bytes, Base::after(&last)).is_err());
+        let last = Entry { seq: 1, ..last };
+        let older = line::encode(2, 1, at, 7, &[json!({"type": "log"})]).unwrap();
+        assert_eq!(scan(&older.bytes, Base::after(&last)).unwrap().entries, []);
+    }
+
     #[test]
     fn a_cut_at_every_byte_leaves_the_whole_lines() {
         let (bytes, starts) = log(4);

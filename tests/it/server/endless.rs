@@ -14,20 +14,16 @@ use crate::support::{World, agent};
 /// Longest that such a run may take on a busy machine.
 const LONG: Duration = Duration::from_secs(180);
 
-/// Bytes of the log by visit, in order of the visits.
+/// Bytes of the log by visit, in order of the visits. What comes before the first is the start of the run.
 fn bytes_by_visit(log: &str) -> Vec<usize> {
     let mut visits = Vec::new();
     for line in log.lines() {
         let events: Value = serde_json::from_str(line).unwrap();
         let entered = |e: &&Value| e["type"] == "node_state" && e["state"] == "running";
-        let count = events["events"].as_array().unwrap().iter().filter(entered).count();
-        for _ in 0..count.max(1) {
-            visits.push(line.len() / count.max(1));
-        }
-        // What a visit is ended by belongs to it.
-        if count == 0 {
-            let more = visits.pop().unwrap();
-            *visits.last_mut().unwrap() += more;
+        match events["events"].as_array().unwrap().iter().filter(entered).count() {
+            // What a visit is ended by belongs to it.
+            0 => drop(visits.last_mut().map(|last| *last += line.len())),
+            count => visits.extend(vec![line.len() / count; count]),
         }
     }
     visits
@@ -62,6 +58,7 @@ fn five_hundred_visits_stay_small() {
     assert_eq!((&view["state"], &view["nodes"][0]["visits"]), (&json!("completed"), &json!(500)), "{view:#}");
     let log = small(&mut host, &world, "spin", 500);
     let visits = bytes_by_visit(&log);
+    assert_eq!(visits.len(), 500);
     let (first, last): (usize, usize) = (visits[..100].iter().sum(), visits[400..500].iter().sum());
     assert!(last.abs_diff(first) * 10 <= first, "the first hundred visits take {first} bytes, the last {last}");
 
@@ -75,6 +72,7 @@ fn five_hundred_visits_stay_small() {
     assert_eq!((&view["state"], &view["spend"]["turns"]), (&json!("completed"), &json!(most)), "{view:#}");
     let log = small(&mut host, &world, "agents", 2 * most);
     let visits = bytes_by_visit(&log);
+    assert_eq!(visits.len(), 2 * most);
     let part = most / 4;
     let of = |from: usize| visits[2 * from..2 * (from + part)].iter().sum::<usize>();
     // The first visit carries the start of the run.

@@ -82,7 +82,7 @@ fn a_reply_of_twenty_megabytes_stays_beside_the_record() {
     let told = world.prompts("reader");
     assert!(told.len() == 1 && told[0].len() < 2 << 20, "{}", told[0].len());
     let grown = peak.saturating_sub(before) >> 10;
-    assert!(grown < 400, "memory grew by {grown} MiB");
+    assert!(grown < 200, "memory grew by {grown} MiB");
     assert_eq!(host.close().0, 0);
     closing(&format!("a reply of {BYTES} bytes, memory +{grown} MiB, {answers} statuses meanwhile"), begun);
 }
@@ -117,7 +117,8 @@ fn a_check_that_prints_five_gigabytes() {
     let grown = peak.saturating_sub(before) >> 10;
     assert!(grown < 64, "memory grew by {grown} MiB");
     let evidence = host.call("workflow_evidence", json!({ "runId": "loud" }));
-    let tail = evidence["results"][0]["tail"].as_str().unwrap();
+    let result = evidence["results"].as_array().unwrap().iter().find(|r| r["id"] == "loud").unwrap();
+    let tail = result["tail"].as_str().unwrap();
     assert!(tail.len() < 10_000 && tail.ends_with("it ends"), "{tail}");
     let dir = world.run_dir("loud").join("evidence").join(view["evidenceId"].as_str().unwrap());
     let log = std::fs::read_to_string(dir.join("checks/loud.log")).unwrap();
