@@ -15,8 +15,9 @@ use crate::{
 const FOREIGN_MS: i64 = 60_000;
 
 /// Times the lease of a run that was just taken is read again for its new owner's name.
-const NAME_TRIES: u32 = 10;
-/// Pause between two of these, in milliseconds; taking a run over takes a few syncs of the disk.
+const NAME_TRIES: u32 = 100;
+/// Pause between two of these, in milliseconds; taking a run over takes a few syncs of the disk, and a second of
+/// them all together when the disk is busy.
 const NAME_PAUSE_MS: u64 = 10;
 
 /// Who executes a run.
