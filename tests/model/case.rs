@@ -100,7 +100,6 @@ pub struct End {
 #[derive(Debug, Clone)]
 pub struct Lived {
     pub end: End,
-    pub record: RunRecord,
     pub batches: u64,
     pub deaths: u64,
     pub failures: u64,
@@ -153,7 +152,6 @@ impl Case {
                         starts: journal.starts(),
                         turns_on_log: turns,
                         beats,
-                        record,
                     };
                     return Ok(lived);
                 }
@@ -377,6 +375,9 @@ impl Driver<'_> {
                 Ok(record) => record,
                 Err(e) => return Err(format!("the run cannot be read: {e}")),
             };
+            if record.state == RunState::AwaitingHuman && record.gate.is_none() {
+                return Err(format!("the run waits for a person and does not say what for: {record:?}"));
+            }
             let idle = self.kernel.executing() == 0;
             if record.state.is_terminal() && idle {
                 self.ended(&record)?;
@@ -459,12 +460,12 @@ impl Driver<'_> {
                 Answers::Here => self.kernel.clone(),
                 Answers::Elsewhere => self.world.kernel(&self.life, self.number, Role::Recorder),
             };
+            let journal = journal.clone();
             tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_millis(left)).await;
-                while let Err(e) = kernel.approve(run.as_str(), approved, None).await {
-                    if e.code == Code::GateNotWaiting {
-                        break;
-                    }
+                // A gate whose batch a failed write hides for a while cannot be answered yet.
+                let open = || journal.with(&run, |r| r.gate.as_ref().is_some_and(|g| (&g.0, g.1) == (&node, visit)));
+                while open() == Some(true) && kernel.approve(run.as_str(), approved, None).await.is_err() {
                     tokio::time::sleep(LOOK).await;
                 }
             });

@@ -20,7 +20,7 @@ const GATE_LOOK_MS: u64 = 1000;
 
 /// A seed with which the flow goes as wanted.
 pub fn seed(flow: &Flow, wanted: impl Fn(&oracle::End) -> bool) -> u64 {
-    (0..10_000).find(|seed| wanted(&oracle::predict(flow, Script { seed: *seed }))).expect("a seed that does it")
+    (0..10_000).find(|seed| wanted(&oracle::predict(flow, Script { seed: *seed }))).unwrap()
 }
 
 /// The undisturbed life of a case, which must be what the oracle says.
@@ -31,6 +31,8 @@ pub fn quiet(case: &Case) -> Lived {
     assert_eq!((end.state, end.outcome, &end.nodes), (predicted.state, Some(predicted.outcome), &predicted.nodes));
     assert_eq!((end.turns, end.cents), (predicted.turns, predicted.cents));
     assert!(end.reason.starts_with(&predicted.reason), "{end:?} {predicted:?}");
+    // A person's answer is seen at the next look.
+    assert!(case.flow.has_gate() || end.at_ms == predicted.at_ms, "{end:?} {predicted:?}");
     lived
 }
 

@@ -130,8 +130,14 @@ impl Store for FaultyStore {
     fn lines(&self, run: &RunId, after: u64, limit: usize) -> Result<Vec<Line>> {
         self.inner.lines(run, after, limit)
     }
-    fn list(&self) -> Result<Vec<Listed>> {
+    fn list(&self) -> Result<Vec<Arc<Listed>>> {
         self.inner.list()
+    }
+    fn stamp(&self, run: &RunId) -> Result<Option<u128>> {
+        self.inner.stamp(run)
+    }
+    fn is_live(&self, run: &RunId) -> Result<bool> {
+        self.inner.is_live(run)
     }
     fn exists(&self, run: &RunId) -> Result<bool> {
         self.inner.exists(run)
@@ -208,7 +214,10 @@ impl Claim for FaultyClaim {
             Some(Fault::DiesBefore | Fault::FailsBefore) | None => Ok((seq, at)),
         }
     }
-    fn checkpoint(&mut self, record: &Value) {
+    fn checkpoint_due(&self) -> bool {
+        self.inner.checkpoint_due()
+    }
+    fn checkpoint(&mut self, record: &str) {
         if self.usable().is_ok() {
             self.inner.checkpoint(record);
         }

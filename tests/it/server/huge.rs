@@ -164,7 +164,7 @@ fn lines_of_forty_megabytes_are_passed_over() {
     let mut host = Host::open(&world);
     let (before, _) = host.memory();
     let node = json!({ "id": "a", "kind": "agent", "prompt": "x", "engine": "claude" });
-    host.start(&world, "lines", json!({ "name": "lines", "nodes": [node.clone()] }));
+    host.start(&world, "lines", json!({ "name": "lines", "nodes": [node] }));
     let view = host.until_in(LONG, "lines", |v| v["endedAt"].is_string());
     assert_eq!((&view["state"], &view["nodes"][0]["output"]), (&json!("completed"), &json!("it is done")), "{view:#}");
     let (_, peak) = host.memory();

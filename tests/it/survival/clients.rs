@@ -19,6 +19,9 @@ use crate::{
 /// Sessions a server keeps of clients that never end theirs.
 const KEPT: usize = 128;
 
+/// Threads that may come and go: those that wait for files end when they had nothing to do for ten seconds.
+const THREADS: u64 = 6;
+
 /// What a server holds of the system.
 #[derive(Debug, Clone, Copy)]
 struct Held {
@@ -95,7 +98,7 @@ fn clients_come_and_go_without_growth() {
     churn(&web, 50, more);
     let last = settled(&web, Some(first));
     assert!(last.memory_kb < first.memory_kb + 8_000, "{first:?} {last:?}");
-    assert!(last.threads <= first.threads + 6, "{first:?} {last:?}");
+    assert!(last.threads <= first.threads + THREADS, "{first:?} {last:?}");
     assert!(last.descriptors <= first.descriptors + 4, "{first:?} {last:?}");
     assert_eq!(last.children, first.children, "{first:?} {last:?}");
     assert_eq!(web.call("workflow_status", &json!({ "runId": "parked" }))["state"], "awaiting_human");
@@ -110,7 +113,7 @@ fn settled(web: &Web, before: Option<Held>) -> Held {
     loop {
         std::thread::sleep(Duration::from_millis(500));
         let now = Held::of(web.child.id());
-        let same = before.is_some_and(|b| now.descriptors <= b.descriptors && now.threads <= b.threads);
+        let same = before.is_some_and(|b| now.descriptors <= b.descriptors && now.threads <= b.threads + THREADS);
         if same || Instant::now() > until || before.is_none() {
             return now;
         }

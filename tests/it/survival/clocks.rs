@@ -56,7 +56,7 @@ fn jumps_of_the_clock_change_nothing() {
     let flaky = check(&["sh", "-c", "test $CLAWO_ATTEMPT -ge 2"]);
     let flaky = with(
         json!({ "id": "flaky", "kind": "verifier", "contract": flaky }),
-        json!({ "retry": { "max": 1, "backoffMs": 1200 } }),
+        json!({ "retry": { "max": 1, "backoffMs": 3000 } }),
     );
     let spec = json!({ "name": "jumps", "nodes": [
         with(agent("first", "x", &first), json!({ "timeoutMs": 60_000 })),
@@ -71,7 +71,7 @@ fn jumps_of_the_clock_change_nothing() {
     within(PATIENCE, "the first agent", || calls("one") == 1);
     jump("+3h");
     std::thread::sleep(Duration::from_millis(400));
-    let again = host.call("workflow_start", key.clone());
+    let again = host.call("workflow_start", key);
     assert_eq!((&again["runId"], &again["existing"]), (&json!(run), &json!(true)), "within a day by either clock");
     let view = host.until(&run, |_| true);
     assert_eq!((&view["nodes"][0]["state"], &view["nodes"][0]["attempts"]), (&json!("running"), &json!(1)), "{view:#}");

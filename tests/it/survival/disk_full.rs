@@ -182,7 +182,8 @@ fn at(disk: &Path, home: &Path, level: u64, first: &str, refused: &mut Refused) 
 
     match first {
         "artifact" => {
-            refused.artifacts += u32::from(claim.put_artifact("nodes/a/v1a1/output.txt", &[b'a'; 9000]).is_err())
+            let put = claim.put_artifact("nodes/a/v1a1/output.txt", &[b'a'; 9000]);
+            refused.artifacts += u32::from(put.is_err());
         }
         "directory" => {
             let files = [("one".to_owned(), vec![b'1'; 7000]), ("two".to_owned(), vec![b'2'; 7000])];
@@ -246,7 +247,7 @@ fn at(disk: &Path, home: &Path, level: u64, first: &str, refused: &mut Refused) 
     let store = open(home).unwrap();
     whole(&store);
     for run in store.list().unwrap() {
-        let id = run.run_id;
+        let id = run.run_id.clone();
         let before = record(&store, &id);
         let mut claim = store.claim(&id).unwrap_or_else(|e| panic!("{what}: {id}: {e}"));
         commit(claim.as_mut(), 99, 4000).unwrap();

@@ -287,7 +287,7 @@ fn kill_left(sums: &Sums, wanted: u32) -> bool {
 
 /// Follows a run until a random moment; false when it ended before. A request may be on its way at that moment.
 fn lived_through(host: &mut Host, run: &str, random: &mut Random, told: &mut Told, killed: bool) -> bool {
-    let moment = Instant::now() + Duration::from_millis(10 + random.below(500));
+    let moment = Instant::now() + Duration::from_millis(10 + random.below(800));
     let mut steered = random.below(3) > 0;
     loop {
         let view = host.call("workflow_status", json!({ "runId": run, "events": 40, "waitMs": 20 }));

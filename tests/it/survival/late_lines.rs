@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// How long each write of the delayed server into the run's log takes, in microseconds.
-const DELAY: u64 = 1_500_000;
+const DELAY: u64 = 2_000_000;
 
 /// OF-3, I6: A has proved that it owns the run and is about to write; B takes over; A's line lands after B's fence.
 /// It does not count, B goes on and finishes, A is told.
@@ -41,15 +41,15 @@ fn a_late_line_counts_for_nothing_and_harms_nobody() {
     a.start(&world, "late", json!({ "name": "late", "nodes": [agent("work", "Work.", &model)] }));
     within(PATIENCE, "A's agent", || !sleeping("47120711").is_empty());
     // Nothing is being written then.
-    std::thread::sleep(Duration::from_millis(2500));
+    std::thread::sleep(Duration::from_micros(DELAY + 1_000_000));
+    let mut b = Host::open(&world);
     let lines = log_of(&world, "late").len();
 
     let begun = Instant::now();
     let steer = a.send_call("workflow_steer", json!({ "runId": "late", "text": "written too late" }));
-    std::thread::sleep(Duration::from_millis(500));
+    std::thread::sleep(Duration::from_millis(300));
     assert_eq!(log_of(&world, "late").len(), lines, "A's line is on its way");
     lose_lock(&world, "late");
-    let mut b = Host::open(&world);
     b.call("workflow_resume", json!({ "runId": "late" }));
     assert!(begun.elapsed() < Duration::from_micros(DELAY), "B was too slow for this test: {:?}", begun.elapsed());
     let text = || std::fs::read_to_string(&log).unwrap();

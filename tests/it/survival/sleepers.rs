@@ -187,7 +187,7 @@ fn a_woken_owner_starts_no_agent() {
             { "fail": "not yet" },
         ] }]),
     );
-    let node = with(agent("work", "Work.", &model), json!({ "retry": { "max": 3, "backoffMs": 1500 } }));
+    let node = with(agent("work", "Work.", &model), json!({ "retry": { "max": 3, "backoffMs": 4000 } }));
     let mut a = Host::open(&world);
     a.start(&world, "due", json!({ "name": "due", "nodes": [node] }));
     a.until("due", |v| v["waitingFor"]["kind"] == "backoff");

@@ -71,7 +71,13 @@ fn refusal(error: &Error) -> String {
         Error::NotFound(_) => "not_found".to_owned(),
         Error::Owned { pid, .. } => format!("owned {pid}"),
         Error::Superseded { .. } => "superseded".to_owned(),
-        other => format!("error {other}"),
+        other @ (Error::Damaged { .. }
+        | Error::Poisoned(_)
+        | Error::Newer { .. }
+        | Error::TooLarge { .. }
+        | Error::LowSpace { .. }
+        | Error::Io(_)
+        | Error::Malformed { .. }) => format!("error {other}"),
     }
 }
 
@@ -222,7 +228,7 @@ fn one_of_many_processes_gets_a_run() {
         assert!(answers.iter().enumerate().all(|(n, a)| n == won[0] || loser(a)), "{id}: {answers:?}");
         races += 1;
         let there = home.join("wf").join(&id).exists();
-        assert_eq!(there, won[0] % 2 == 0, "{id}: {answers:?}");
+        assert_eq!(there, won[0].is_multiple_of(2), "{id}: {answers:?}");
         if there {
             assert_eq!(racers[won[0]].ask("release"), "ok");
         }

@@ -34,7 +34,7 @@ fn script(mark: &str) -> String {
 }
 
 /// A run whose agent leaves that tree and then does `last`.
-fn spec(world: &World, mark: &str, last: Value) -> Value {
+fn spec(world: &World, mark: &str, last: &Value) -> Value {
     let steps =
         json!(["ignoreSigterm", "ignoreInterrupt", { "run": ["sh", "-c", script(mark)] }, { "say": "wild" }, last]);
     let model = world.scenario(mark, json!([{ "times": 0, "steps": steps }]));
@@ -76,14 +76,16 @@ fn no_tree_outlives_what_started_it() {
     let mut took = Vec::new();
     for (how, mark) in [("cancel", "47120801"), ("limit", "47120802"), ("end", "47120803"), ("kill", "47120804")] {
         let id = format!("{how}-{}", std::process::id());
-        let last = if how == "end" { json!({ "sleep": 1500 }) } else { json!("hang") };
-        let mut spec = spec(&world, mark, last);
+        let script = format!("while [ ! -e ../go-{mark} ]; do sleep 0.05; done");
+        let last = if how == "end" { json!({ "run": ["sh", "-c", script] }) } else { json!("hang") };
+        let mut spec = spec(&world, mark, &last);
         if how == "limit" {
-            let node = with(spec["nodes"][0].clone(), json!({ "timeoutMs": 3000 }));
+            let node = with(spec["nodes"][0].clone(), json!({ "timeoutMs": 6000 }));
             spec["nodes"] = json!([node]);
         }
         host.start(&world, &id, spec);
         within(PATIENCE, "a wild tree", || sleeping(mark).len() >= 9);
+        std::fs::write(world.root().join(format!("go-{mark}")), "").unwrap();
         let begun = Instant::now();
         match how {
             "cancel" => {
