@@ -12,7 +12,10 @@ fn main() -> ExitCode {
     let status = match args.first().and_then(|a| a.to_str()) {
         Some("supervise") => sys::supervise::supervisor_main(),
         Some(engines::scripted::SUBCOMMAND) => engines::scripted::agent_main(args.into_iter().skip(1)),
-        Some(_) | None => cli::main(&args),
+        Some(_) | None => {
+            sys::memory::share_arena();
+            cli::main(&args)
+        }
     };
     ExitCode::from(status)
 }

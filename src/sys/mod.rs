@@ -12,6 +12,7 @@ pub mod fs;
 pub mod fs_real;
 pub mod ids;
 pub mod instance;
+pub mod memory;
 pub mod proctree;
 pub mod redact;
 pub mod supervise;

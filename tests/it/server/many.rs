@@ -199,9 +199,7 @@ fn store(world: &World, template: &str, count: usize) -> Vec<String> {
 fn ten_thousand_stored_runs_are_listed() {
     const STORED: usize = 10_000;
     let begun = Instant::now();
-    let mut world = World::new();
-    // With one arena the memory of the process is what the program keeps, not what the C library sets aside a thread.
-    world.env.insert("MALLOC_ARENA_MAX".to_owned(), "1".to_owned());
+    let world = World::new();
     let mut host = Host::open(&world);
     let routers = json!({ "name": "routers", "nodes": [{ "id": "one", "kind": "router", "routes": [] }] });
     host.start(&world, "first-of-them", routers.clone());
