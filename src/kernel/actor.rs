@@ -96,6 +96,7 @@ impl Actor {
         let meter = Arc::new(Meter::new(writer.spec.budget.clone(), writer.record.spend.clone()));
         let lasted = Lasted::new(&writer.record, kernel.services.clock.as_ref());
         let shutdown = kernel.stop.child_token();
+        let heartbeat_due = kernel.services.clock.boot() + HEARTBEAT_EVERY;
         Self {
             kernel,
             writer,
@@ -111,7 +112,8 @@ impl Actor {
             cancels: Vec::new(),
             logged: (String::new(), 0, 0),
             inbox_due: Duration::ZERO,
-            heartbeat_due: Duration::ZERO,
+            // The lease was written a moment ago.
+            heartbeat_due,
         }
     }
 
