@@ -237,6 +237,11 @@ impl PooledSession {
             None => Vec::new(),
         }
     }
+
+    /// Lets go of the session without a word to it. That closes the lifeline of its processes, which are killed.
+    pub fn abandon(mut self) {
+        drop(self.live.take());
+    }
 }
 
 async fn ended(session: Box<dyn Session>, slot: Slot) -> Vec<String> {

@@ -89,6 +89,7 @@ impl Actor {
             Err(lost) => {
                 if matches!(lost, Lost::Stopped(Stop::Superseded)) {
                     self.superseded.cancel();
+                    let _ = cause.set(Stop::Superseded);
                 }
                 // Whatever the store says, nothing this attempt started may live on.
                 cancel.cancel();

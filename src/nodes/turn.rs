@@ -9,7 +9,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{NodeCtx, Report, prompt};
+use super::{NodeCtx, Report, Stop, prompt};
 use crate::{
     engines::{ErrorClass, PoolError, PooledSession, SessionSpec, Sink, TurnEvent, TurnOutcome},
     model::{
@@ -229,13 +229,20 @@ async fn once(ctx: &NodeCtx, turn: &Turn, stopped: Option<&Stopped>) -> Done {
     let (outcome, timed_out) = {
         let mut call = std::pin::pin!(session.turn(&message, sink(ctx, turn.who.clone()), cancel.clone()));
         tokio::select! {
-            outcome = &mut call => (outcome, false),
+            outcome = &mut call => (Some(outcome), false),
             () = tokio::time::sleep(turn.limit) => {
                 cancel.cancel();
                 // The adapter ends the tree before it returns, so nothing is left when the next attempt starts.
-                (call.await, true)
+                (Some(call.await), true)
             }
+            () = superseded(ctx) => (None, false),
         }
+    };
+    let Some(outcome) = outcome else {
+        // Another process works on the run, in the same directory: there is no time for an orderly end.
+        session.abandon();
+        ctx.budget.settle(&Spend::default());
+        return clean(Ended::Stopped);
     };
     let unkillable = session.close().await;
     let mut spend = outcome.spend.clone();
@@ -251,6 +258,14 @@ async fn once(ctx: &NodeCtx, turn: &Turn, stopped: Option<&Stopped>) -> Done {
         Ended::Answered(Box::new(outcome))
     };
     Done { ended, unkillable }
+}
+
+/// Waits until another process has taken the run over.
+async fn superseded(ctx: &NodeCtx) {
+    ctx.cancel.cancelled().await;
+    if ctx.stop.get() != Some(&Stop::Superseded) {
+        std::future::pending::<()>().await;
+    }
 }
 
 /// Opens a session, reporting the wait for a slot.
