@@ -9,6 +9,9 @@ use crate::{
     sys::tasks,
 };
 
+/// How a wait for the store is called on the record.
+pub(super) const STORAGE: &str = "storage";
+
 /// A run opened for writing.
 #[derive(Debug)]
 pub(super) struct Opened {
@@ -67,6 +70,17 @@ fn stored_spec(run: &RunId, value: &serde_json::Value) -> store::Result<Workflow
 /// An attempt that was under way is lost and runs again under the next attempt number, which burns none of
 /// its retries. A wait for a retry, a slot or a quota goes on as it was.
 pub(super) fn interrupted(spec: &WorkflowSpec, record: &RunRecord) -> Vec<Event> {
+    let mut events = cut_off(spec, record);
+    // Whoever can write this no longer waits for storage.
+    let waited = record.waiting_for.as_ref().is_some_and(|w| w.kind == STORAGE) && !record.state.is_terminal();
+    if waited && !events.iter().any(|e| matches!(e, Event::Wait { .. })) {
+        events.push(Event::Wait { waiting: None });
+    }
+    events
+}
+
+/// What becomes of the attempt that was under way.
+fn cut_off(spec: &WorkflowSpec, record: &RunRecord) -> Vec<Event> {
     let Some(current) = &record.current_node else { return Vec::new() };
     let (Some((_, node)), Some(entry)) = (spec.node(current.as_str()), record.node(current.as_str())) else {
         return Vec::new();

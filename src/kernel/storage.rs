@@ -36,15 +36,35 @@ impl Actor {
         self.end(&verdict::cut_short(&record, why, None), events).await
     }
 
+    /// Puts on the log that the run waits, so that other processes see it too. A full disk has freed the reserve, and
+    /// this is what it is for; where even that does not suffice, nothing is lost.
+    async fn note_wait(&mut self, waiting: Waiting) {
+        let (kernel, run) = (self.kernel.clone(), self.writer.record.run_id.clone());
+        self.writer.drop_claim();
+        let opened = tasks::blocking("reopen", move || recovery::open(&kernel, &run)).await;
+        if let Ok(Ok(opened)) = opened {
+            self.writer.replace(opened);
+            if !self.writer.record.state.is_terminal() {
+                let _ = self.writer.commit(vec![Event::Wait { waiting: Some(waiting) }]).await;
+            }
+        }
+    }
+
     /// After a failed write only opening again tells what is there. Tries until it works or the process ends.
     pub(super) async fn reopen(&mut self, error: &store::Error) -> bool {
-        let mut shown = (*self.writer.record).clone();
-        shown.waiting_for = Some(Waiting {
-            kind: "storage".to_owned(),
+        let waiting = Waiting {
+            kind: recovery::STORAGE.to_owned(),
             since: self.kernel.services.clock.wall(),
             until: None,
             detail: error.to_string(),
-        });
+        };
+        if error.is_full_disk() {
+            self.note_wait(waiting.clone()).await;
+        }
+        let mut shown = (*self.writer.record).clone();
+        if !shown.state.is_terminal() {
+            shown.waiting_for = Some(waiting);
+        }
         self.writer.show(shown);
         let run = self.writer.record.run_id.clone();
         let mut pause = REOPEN_FIRST;

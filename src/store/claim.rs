@@ -103,9 +103,7 @@ impl Shared {
 
     /// Frees the reserve when an error says that the disk is full.
     pub(super) fn noticing_full_disk(&self, error: Error) -> Error {
-        if let Error::Io(e) = &error
-            && matches!(e.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
-        {
+        if error.is_full_disk() {
             home::free_reserve(self.fs.as_ref(), &self.layout);
         }
         error

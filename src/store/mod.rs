@@ -128,6 +128,14 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether the disk was full, or the user's share of it.
+    pub fn is_full_disk(&self) -> bool {
+        use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+        matches!(self, Self::Io(e) if matches!(e.kind(), StorageFull | QuotaExceeded))
+    }
+}
+
 /// Result of a store operation.
 pub type Result<T> = std::result::Result<T, Error>;
 

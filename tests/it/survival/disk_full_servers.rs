@@ -58,6 +58,7 @@ fn spec(world: &World, name: &str) -> Value {
 fn a_server_on_a_full_disk_inside() {
     let disk = small_disk();
     let begun = Instant::now();
+    waits_for_all_to_see(&disk);
     let mut waited = Vec::new();
     for level in LEVELS {
         waited.push(format!("{level} bytes: {:.1?}", fill_up(&disk, level)));
@@ -68,6 +69,26 @@ fn a_server_on_a_full_disk_inside() {
         waited.join(", "),
         begun.elapsed()
     ));
+}
+
+/// Kernel section 4, DS-2: what the reserve is for. That the run waits for space is on its log, for other processes.
+fn waits_for_all_to_see(disk: &Path) {
+    let mut world = World::new();
+    let home = disk.join("home-seen");
+    world.env.insert("CLAWO_HOME".to_owned(), home.to_str().unwrap().to_owned());
+    let world = world;
+    let mut host = Host::open(&world);
+    host.start(&world, "one", spec(&world, "one"));
+    within(PATIENCE, "the agent", || world.root().join("one.calls").exists());
+    let mut ballast = Ballast::new(disk);
+    ballast.leave(0);
+    std::fs::write(world.root().join("go"), "").unwrap();
+    within(PATIENCE, "the command line sees it wait", || show(&world, "one")["waitingFor"]["kind"] == "storage");
+    drop(ballast);
+    let done = host.until("one", |v| v["endedAt"].is_string());
+    assert_eq!((&done["outcome"], &done["waitingFor"]), (&json!("verified"), &Value::Null), "{done:#}");
+    assert_eq!(host.close().0, 0);
+    std::fs::remove_dir_all(&home).unwrap();
 }
 
 fn fill_up(disk: &Path, level: u64) -> Duration {
