@@ -42,7 +42,7 @@ fn commit_bare(bencher: Bencher<'_, '_>) {
 #[divan::bench]
 fn commit_without_sync(bencher: Bencher<'_, '_>) {
     let place = Place::new();
-    let mut claim = place.store_on(std::sync::Arc::new(common::no_sync::NoSync)).create(new_run("a")).unwrap();
+    let mut claim = place.store_on(std::sync::Arc::new(common::support::files::NoSync)).create(new_run("a")).unwrap();
     let events = batch();
     bencher.bench_local(|| claim.commit(&events).unwrap());
 }
@@ -51,7 +51,7 @@ fn commit_without_sync(bencher: Bencher<'_, '_>) {
 #[divan::bench(args = [100, 10_000])]
 fn read_log(bencher: Bencher<'_, '_>, lines: usize) {
     let place = Place::new();
-    let mut claim = place.store_on(std::sync::Arc::new(common::no_sync::NoSync)).create(new_run("a")).unwrap();
+    let mut claim = place.store_on(std::sync::Arc::new(common::support::files::NoSync)).create(new_run("a")).unwrap();
     for _ in 1..lines {
         claim.commit(&batch()).unwrap();
     }

@@ -1,7 +1,6 @@
 //! What benches stand on: a place on the disk the program was built on, runs in it, and the bare work beside it.
 
 pub mod bare;
-pub mod no_sync;
 
 use std::{fs::File, path::PathBuf, sync::Arc, time::Duration};
 
@@ -23,7 +22,7 @@ use serde_json::{Value, json};
     clippy::print_stdout,
     reason = "the tests use the rest"
 )]
-mod support;
+pub mod support;
 
 /// A state directory and a project, removed at the end.
 pub struct Place {

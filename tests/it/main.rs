@@ -4,6 +4,7 @@
 #![expect(unreachable_pub, reason = "one binary, its modules share helpers")]
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests stand outside the product's layers")]
 
+#[macro_use]
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -1,18 +1,14 @@
 //! Writers that lost a run and do not know it yet: nothing they add counts, and their successor is not disturbed.
 
 use std::{
-    ffi::OsString,
     fmt, fs,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, Mutex},
 };
 
 use claw_orchestrator::{
     store::{Error, FileStore, Options, Store},
-    sys::{
-        FileId, Fs, FsAppend, FsFile, FsLock, Meta, RealFs,
-        fs::{FsError, Result},
-    },
+    sys::{FileId, Fs, FsAppend, RealFs, fs::Result},
 };
 use pretty_assertions::assert_eq;
 
@@ -59,54 +55,8 @@ impl Fs for Sleepy {
     fn open_append(&self, path: &Path) -> Result<Box<dyn FsAppend>> {
         Ok(Box::new(SleepyLog(RealFs.open_append(path)?, self.clone())))
     }
-    fn read(&self, path: &Path) -> Result<Vec<u8>> {
-        RealFs.read(path)
-    }
-    fn read_range(&self, path: &Path, offset: u64, len: usize) -> Result<Vec<u8>> {
-        RealFs.read_range(path, offset, len)
-    }
-    fn metadata(&self, path: &Path) -> Result<Meta> {
-        RealFs.metadata(path)
-    }
-    fn list(&self, dir: &Path) -> Result<Vec<OsString>> {
-        RealFs.list(dir)
-    }
-    fn read_link(&self, path: &Path) -> Result<PathBuf> {
-        RealFs.read_link(path)
-    }
-    fn canonicalize(&self, path: &Path) -> Result<PathBuf> {
-        RealFs.canonicalize(path)
-    }
-    fn create_dir(&self, path: &Path) -> Result<()> {
-        RealFs.create_dir(path)
-    }
-    fn create_new(&self, path: &Path) -> Result<Box<dyn FsFile>> {
-        RealFs.create_new(path)
-    }
-    fn open_write(&self, path: &Path) -> Result<Box<dyn FsFile>> {
-        RealFs.open_write(path)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        RealFs.rename(from, to)
-    }
-    fn rename_new(&self, from: &Path, to: &Path) -> Result<()> {
-        RealFs.rename_new(from, to)
-    }
-    fn sync_dir(&self, dir: &Path) -> Result<()> {
-        RealFs.sync_dir(dir)
-    }
-    fn remove_file(&self, path: &Path) -> Result<()> {
-        RealFs.remove_file(path)
-    }
-    fn remove_dir(&self, path: &Path) -> Result<()> {
-        RealFs.remove_dir(path)
-    }
-    fn try_lock(&self, path: &Path) -> Result<Option<Box<dyn FsLock>>> {
-        RealFs.try_lock(path)
-    }
-    fn free_space(&self, path: &Path) -> std::result::Result<u64, FsError> {
-        RealFs.free_space(path)
-    }
+    as_real!(read read_range metadata list read_link canonicalize create_dir create_new open_write rename);
+    as_real!(rename_new sync_dir remove_file remove_dir try_lock free_space);
 }
 
 /// OF-3: the owner proves that the run is its own, falls asleep before its line, and wakes after another one took

@@ -14,10 +14,7 @@ use std::{
 use claw_orchestrator::{
     model::Time,
     store::{FileStore, Listed, Store},
-    sys::{
-        Clock, Fs, FsFile, FsLock, Meta, RealFs, SystemClock,
-        fs::{FsAppend, Result},
-    },
+    sys::{Clock, Fs, Meta, RealFs, SystemClock, fs::Result},
 };
 
 use crate::store::{Home, commit, finished, id, new_run};
@@ -58,45 +55,8 @@ impl Fs for Counting {
         self.lists.fetch_add(1, Ordering::SeqCst);
         RealFs.list(dir)
     }
-    fn read_link(&self, path: &Path) -> Result<PathBuf> {
-        RealFs.read_link(path)
-    }
-    fn canonicalize(&self, path: &Path) -> Result<PathBuf> {
-        RealFs.canonicalize(path)
-    }
-    fn create_dir(&self, path: &Path) -> Result<()> {
-        RealFs.create_dir(path)
-    }
-    fn create_new(&self, path: &Path) -> Result<Box<dyn FsFile>> {
-        RealFs.create_new(path)
-    }
-    fn open_write(&self, path: &Path) -> Result<Box<dyn FsFile>> {
-        RealFs.open_write(path)
-    }
-    fn open_append(&self, path: &Path) -> Result<Box<dyn FsAppend>> {
-        RealFs.open_append(path)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        RealFs.rename(from, to)
-    }
-    fn rename_new(&self, from: &Path, to: &Path) -> Result<()> {
-        RealFs.rename_new(from, to)
-    }
-    fn sync_dir(&self, dir: &Path) -> Result<()> {
-        RealFs.sync_dir(dir)
-    }
-    fn remove_file(&self, path: &Path) -> Result<()> {
-        RealFs.remove_file(path)
-    }
-    fn remove_dir(&self, path: &Path) -> Result<()> {
-        RealFs.remove_dir(path)
-    }
-    fn try_lock(&self, path: &Path) -> Result<Option<Box<dyn FsLock>>> {
-        RealFs.try_lock(path)
-    }
-    fn free_space(&self, path: &Path) -> Result<u64> {
-        RealFs.free_space(path)
-    }
+    as_real!(read_link canonicalize create_dir create_new open_write open_append rename rename_new sync_dir);
+    as_real!(remove_file remove_dir try_lock free_space);
 }
 
 /// The machine's clocks, boot time moved on by hand.

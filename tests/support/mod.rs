@@ -1,5 +1,7 @@
 //! What integration tests stand on: a world of its own with a home, a repository, agents and a kernel.
 
+#[macro_use]
+pub mod files;
 pub mod model;
 pub mod schema;
 

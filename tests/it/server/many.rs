@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     io::Write,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -11,14 +11,12 @@ use std::{
 use claw_orchestrator::{
     model::RunId,
     store::{FileStore, NewRun, Options, Store},
-    sys::{Fs, FsAppend, FsFile, FsLock, Meta, RealFs, SystemClock},
+    sys::{Fs, SystemClock},
 };
 use serde_json::{Value, json};
 
 use super::host::{Host, PATIENCE, run, within};
-use crate::support::{World, agent, check, processes, verifier, with};
-
-type Kept<T> = Result<T, claw_orchestrator::sys::FsError>;
+use crate::support::{World, agent, check, files::NoSync, processes, verifier, with};
 
 /// Longest that fifty runs may take on a busy machine.
 const LONG: Duration = Duration::from_secs(180);
@@ -84,83 +82,6 @@ fn fifty_runs_at_once_end_right() {
     closing("50 runs, 70 turns", begun);
 }
 
-/// The real file system without its syncs: what is stored here need not survive a power cut.
-#[derive(Debug)]
-struct Unsynced;
-
-#[derive(Debug)]
-struct UnsyncedFile(Box<dyn FsFile>);
-
-impl FsFile for UnsyncedFile {
-    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Kept<()> {
-        self.0.write_at(offset, bytes)
-    }
-    fn set_len(&mut self, len: u64) -> Kept<()> {
-        self.0.set_len(len)
-    }
-    fn sync(&mut self) -> Kept<()> {
-        Ok(())
-    }
-    fn len(&self) -> Kept<u64> {
-        self.0.len()
-    }
-}
-
-impl Fs for Unsynced {
-    fn read(&self, path: &Path) -> Kept<Vec<u8>> {
-        RealFs.read(path)
-    }
-    fn read_range(&self, path: &Path, offset: u64, len: usize) -> Kept<Vec<u8>> {
-        RealFs.read_range(path, offset, len)
-    }
-    fn metadata(&self, path: &Path) -> Kept<Meta> {
-        RealFs.metadata(path)
-    }
-    fn list(&self, dir: &Path) -> Kept<Vec<std::ffi::OsString>> {
-        RealFs.list(dir)
-    }
-    fn read_link(&self, path: &Path) -> Kept<PathBuf> {
-        RealFs.read_link(path)
-    }
-    fn canonicalize(&self, path: &Path) -> Kept<PathBuf> {
-        RealFs.canonicalize(path)
-    }
-    fn create_dir(&self, path: &Path) -> Kept<()> {
-        RealFs.create_dir(path)
-    }
-    fn create_new(&self, path: &Path) -> Kept<Box<dyn FsFile>> {
-        Ok(Box::new(UnsyncedFile(RealFs.create_new(path)?)))
-    }
-    fn open_write(&self, path: &Path) -> Kept<Box<dyn FsFile>> {
-        Ok(Box::new(UnsyncedFile(RealFs.open_write(path)?)))
-    }
-    // Nothing is appended here: a copy is made whole.
-    fn open_append(&self, path: &Path) -> Kept<Box<dyn FsAppend>> {
-        RealFs.open_append(path)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> Kept<()> {
-        RealFs.rename(from, to)
-    }
-    fn rename_new(&self, from: &Path, to: &Path) -> Kept<()> {
-        RealFs.rename_new(from, to)
-    }
-    fn sync_dir(&self, _dir: &Path) -> Kept<()> {
-        Ok(())
-    }
-    fn remove_file(&self, path: &Path) -> Kept<()> {
-        RealFs.remove_file(path)
-    }
-    fn remove_dir(&self, path: &Path) -> Kept<()> {
-        RealFs.remove_dir(path)
-    }
-    fn try_lock(&self, path: &Path) -> Kept<Option<Box<dyn FsLock>>> {
-        RealFs.try_lock(path)
-    }
-    fn free_space(&self, path: &Path) -> Kept<u64> {
-        RealFs.free_space(path)
-    }
-}
-
 /// Stores `count` copies of a finished run, oldest first, with everything a finished run has.
 fn store(world: &World, template: &str, count: usize) -> Vec<String> {
     let options = |fs: Arc<dyn Fs>| Options {
@@ -174,7 +95,7 @@ fn store(world: &World, template: &str, count: usize) -> Vec<String> {
         min_free: 0,
     };
     let named = RunId::parse(template).unwrap();
-    let store = FileStore::open(options(Arc::new(Unsynced))).unwrap();
+    let store = FileStore::open(options(Arc::new(NoSync))).unwrap();
     let done = store.load(&named).unwrap();
     let (_, record) = done.checkpoint.unwrap();
     let events = store.lines(&named, 0, 1000).unwrap().into_iter().flat_map(|l| l.events);
