@@ -42,7 +42,7 @@ pub(super) async fn cancel(kernel: &Arc<Inner>, run: &RunId, reason: Option<Stri
     let reason = reason.map(|r| cut(&r, REASON_MAX).0.to_owned());
     let mut asked = None;
     for _ in 0..TRIES {
-        not_superseded(run, asked.as_ref())?;
+        not_superseded(kernel, run, asked.as_ref())?;
         let found = query::load(kernel, run).await?;
         terminal(&found.record)?;
         if let Some(live) = kernel.live.get(run) {
@@ -86,8 +86,9 @@ pub(super) async fn cancel(kernel: &Arc<Inner>, run: &RunId, reason: Option<Stri
 
 /// Refuses what was asked of an actor that lost its run meanwhile: the caller means the run as this process had
 /// it, and whoever goes on with it, or has made it anew, may stand somewhere else.
-fn not_superseded(run: &RunId, asked: Option<&Live>) -> Result<()> {
-    if asked.is_some_and(|live| live.superseded.is_cancelled()) {
+fn not_superseded(kernel: &Inner, run: &RunId, asked: Option<&Live>) -> Result<()> {
+    let lost = kernel.live.lost_lately(run, kernel.services.clock.boot());
+    if lost || asked.is_some_and(|live| live.superseded.is_cancelled()) {
         let text =
             format!("another process took run '{run}' over while it was asked; look at its status and ask again");
         return Err(Error::new(Code::Superseded, text));
@@ -145,7 +146,7 @@ pub(super) async fn steer(kernel: &Arc<Inner>, run: &RunId, text: &str) -> Resul
     }
     let mut asked = None;
     for _ in 0..TRIES {
-        not_superseded(run, asked.as_ref())?;
+        not_superseded(kernel, run, asked.as_ref())?;
         let found = query::load(kernel, run).await?;
         terminal(&found.record)?;
         if found.record.steers.iter().filter(|s| s.applied.is_empty()).count() >= STEERS_MAX {

@@ -2,7 +2,8 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -12,6 +13,10 @@ use crate::model::{RunId, RunRecord, WorkflowSpec, run::Steer};
 
 /// Requests that may wait for one actor.
 pub(super) const COMMANDS_MAX: usize = 64;
+
+/// How long after this process lost a run requests for it are refused. They were made of a process that had the run,
+/// and may have waited while it slept.
+const LOST_FOR: Duration = Duration::from_secs(2);
 
 /// What an actor can be asked.
 #[derive(Debug)]
@@ -47,29 +52,51 @@ pub(super) struct Live {
 
 /// All runs in execution here.
 #[derive(Debug, Default)]
-pub(super) struct LiveRuns(Mutex<HashMap<RunId, Live>>);
+pub(super) struct LiveRuns(Mutex<Runs>);
+
+#[derive(Debug, Default)]
+struct Runs {
+    live: HashMap<RunId, Live>,
+    /// Runs that other processes took over, and when, since boot.
+    lost: HashMap<RunId, Duration>,
+}
 
 impl LiveRuns {
+    fn runs(&self) -> MutexGuard<'_, Runs> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The run, when it is executed here.
     pub(super) fn get(&self, run: &RunId) -> Option<Live> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(run).cloned()
+        self.runs().live.get(run).cloned()
     }
 
     /// Enters a run. Its claim is held, so an entry that is still there belongs to an actor that has let go.
     pub(super) fn insert(&self, run: RunId, live: Live) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(run, live);
+        let mut runs = self.runs();
+        runs.lost.remove(&run);
+        runs.live.insert(run, live);
     }
 
     /// Forgets a run whose actor has let go, unless a later actor has entered it meanwhile.
-    pub(super) fn remove(&self, run: &RunId, commands: &mpsc::Sender<Command>) {
-        let mut map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if map.get(run).is_some_and(|live| live.commands.same_channel(commands)) {
-            map.remove(run);
+    pub(super) fn remove(&self, run: &RunId, commands: &mpsc::Sender<Command>, now: Duration) {
+        let mut runs = self.runs();
+        if !runs.live.get(run).is_some_and(|live| live.commands.same_channel(commands)) {
+            return;
         }
+        if runs.live.remove(run).is_some_and(|live| live.superseded.is_cancelled()) {
+            runs.lost.retain(|_, at| now.saturating_sub(*at) < LOST_FOR);
+            runs.lost.insert(run.clone(), now);
+        }
+    }
+
+    /// Whether another process has taken the run over just now.
+    pub(super) fn lost_lately(&self, run: &RunId, now: Duration) -> bool {
+        self.runs().lost.get(run).is_some_and(|at| now.saturating_sub(*at) < LOST_FOR)
     }
 
     /// How many are executed here.
     pub(super) fn len(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.runs().live.len()
     }
 }

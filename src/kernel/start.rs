@@ -395,7 +395,8 @@ struct Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        self.kernel.live.remove(&self.run, &self.commands);
+        let now = self.kernel.services.clock.boot();
+        self.kernel.live.remove(&self.run, &self.commands, now);
         self.kernel.idle.notify_waiters();
     }
 }
