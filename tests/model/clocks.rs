@@ -108,16 +108,13 @@ fn heartbeats_are_not_moved() {
     }
 }
 
-/// A retry is due at a moment of wall time, so that it can be waited for over restarts: set forward, it is due at
-/// once and once; set back, it comes when it would have come.
-#[test]
-fn a_backoff_is_due_once() {
-    let case = retry();
-    let undisturbed = quiet(&case);
+/// Set forward, a wait is due at once and once; set back, it ends when it would have ended.
+fn due_once(what: &str, case: &Case, step: usize) {
+    let undisturbed = quiet(case);
     let report = Report::default();
     for by in JUMPS {
-        for at in (0..undisturbed.end.at_ms).step_by(50) {
-            let lived = jumped(&case, at, by, &undisturbed);
+        for at in (0..undisturbed.end.at_ms).step_by(step) {
+            let lived = jumped(case, at, by, &undisturbed);
             if by < 0 {
                 assert_eq!(lived.end.at_ms, undisturbed.end.at_ms, "{by} at {at}");
             } else {
@@ -126,27 +123,20 @@ fn a_backoff_is_due_once() {
             report.add(&lived);
         }
     }
-    report.say("a backoff and the clock");
+    report.say(what);
+}
+
+/// A retry is due at a moment of wall time, so that it can be waited for over restarts.
+#[test]
+fn a_backoff_is_due_once() {
+    due_once("a backoff and the clock", &retry(), 50);
 }
 
 /// The same for a quota.
 #[test]
 fn a_quota_is_due_once() {
     let case = Case::new(flow(vec![step(What::Agent(Temper::Rationed))]), 1);
-    let undisturbed = quiet(&case);
-    let report = Report::default();
-    for by in JUMPS {
-        for at in (0..undisturbed.end.at_ms).step_by(100) {
-            let lived = jumped(&case, at, by, &undisturbed);
-            if by < 0 {
-                assert_eq!(lived.end.at_ms, undisturbed.end.at_ms, "{by} at {at}");
-            } else {
-                assert!(lived.end.at_ms <= undisturbed.end.at_ms, "{by} at {at}");
-            }
-            report.add(&lived);
-        }
-    }
-    report.say("a quota and the clock");
+    due_once("a quota and the clock", &case, 100);
 }
 
 /// A process that goes on with a run after the clock was set back waits for a retry, or a quota, as long as was
