@@ -74,8 +74,12 @@ fn words(can: Capabilities) -> String {
         (can.append_system_prompt, "system prompt"),
         (can.interrupt, "interrupt"),
         (can.own_cost, "own cost"),
-        (can.effort, "effort"),
-        (can.permission_modes, "permission modes"),
+        (can.read_only, "read-only"),
+        (can.steer, "steer"),
+        (can.compact, "compaction"),
+        (can.goals, "goals"),
+        (!can.efforts.is_empty(), "effort"),
+        (!can.permission_modes.is_empty(), "permission modes"),
     ];
     all.iter().filter(|(can, _)| *can).map(|(_, word)| *word).collect::<Vec<_>>().join(", ")
 }

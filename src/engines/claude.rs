@@ -1,24 +1,21 @@
 //! Claude Code: how it is started. What it says afterwards is `stream_json`.
 
-use std::{ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
+use std::{ffi::OsString, path::PathBuf, sync::Arc};
 
-use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Boxed, Capabilities, Engine, EngineError, ErrorClass, Session, SessionSpec,
+    Boxed, Capabilities, Engine, EngineError, ErrorClass, Opt, Session, SessionSpec, Support,
+    account::Counting,
+    conversation::Conversation,
     environment::{self, Rules},
-    process_session::{Launch, ProcessSession},
+    installed::Installed,
     registry::Context,
+    stream_json::StreamJson,
 };
 use crate::{
     model::spec::EngineChoice,
-    sys::{
-        command::{self, Command},
-        ids,
-        redact::Redactor,
-        supervise::{ChildSpec, Stdin},
-    },
+    sys::{ids, supervise::Stdin},
 };
 
 /// Its name in specs.
@@ -35,8 +32,6 @@ const MEASURED: &str = "2.1.197";
 /// How often it asks a provider again by itself, unless the user's own setting says otherwise. Its own default
 /// takes minutes to show a refused key, and we try again as well.
 const MAX_RETRIES: (&str, &str) = ("CLAUDE_CODE_MAX_RETRIES", "2");
-/// How long it may take to say its version.
-const VERSION_WAIT: Duration = Duration::from_secs(20);
 
 /// Variables it documents for reaching its provider.
 const NEEDED: &[&str] = &[
@@ -70,24 +65,21 @@ const NEEDED: &[&str] = &[
 const BEDROCK: &[&str] = &["AWS_*"];
 /// Needed besides when it talks to Vertex.
 const VERTEX: &[&str] = &["CLOUD_ML_REGION", "GCLOUD_PROJECT", "GOOGLE_*", "VERTEX_REGION_*"];
-/// Signs of a session we may be running inside; with them it would refuse to start or share that session.
-const MARKERS: &[&str] = &["CLAUDECODE", "CLAUDE_*", "AI_AGENT"];
 
 /// The adapter.
 #[derive(Debug)]
 pub struct Claude {
-    context: Arc<Context>,
-    version: OnceCell<Option<String>>,
+    installed: Installed,
 }
 
 impl Claude {
     /// An adapter; nothing is looked up yet.
     pub(crate) fn new(context: Arc<Context>) -> Self {
-        Self { context, version: OnceCell::new() }
+        Self { installed: Installed::new(context, NAME, NAME, MEASURED) }
     }
 
     fn env(&self, spec: &SessionSpec) -> environment::ChildEnv {
-        let config = &self.context.config;
+        let config = &self.installed.context().config;
         let set = |name: &str| config.env.get(name).is_some_and(|v| !v.is_empty() && v != "0" && v != "false");
         let mut allowed: Vec<String> = config.engine_env.get(NAME).cloned().unwrap_or_default();
         for (switch, names) in [("CLAUDE_CODE_USE_BEDROCK", BEDROCK), ("CLAUDE_CODE_USE_VERTEX", VERTEX)] {
@@ -109,7 +101,7 @@ impl Claude {
             // As root it refuses to bypass permissions unless told that the machine is there for it.
             fixed.push(("IS_SANDBOX", "1"));
         }
-        let rules = Rules { needed: NEEDED, markers: MARKERS };
+        let rules = Rules { needed: NEEDED };
         environment::build(config, rules, &allowed, &spec.run_env, &fixed)
     }
 }
@@ -164,43 +156,49 @@ impl Engine for Claude {
         Capabilities {
             resume: true,
             append_system_prompt: true,
+            read_only: true,
             interrupt: true,
+            steer: false,
+            compact: false,
+            goals: false,
             own_cost: true,
-            effort: true,
-            permission_modes: true,
+            counting: Counting::CumulativeProcess,
+            efforts: EFFORTS,
+            permission_modes: MODES,
+            verified: true,
         }
     }
 
     fn program(&self) -> Option<PathBuf> {
-        match self.context.config.engine_bins.get(NAME) {
-            Some(path) => command::find(&path.to_string_lossy()),
-            None => command::find(NAME),
-        }
+        self.installed.path()
     }
 
     fn version(&self) -> Boxed<'_, Option<String>> {
-        Box::pin(async {
-            let ask = async {
-                let program = self.program()?;
-                let mut command = Command::new(program, &self.context.config.home).args(["--version"]);
-                command.timeout = VERSION_WAIT;
-                command.env_remove =
-                    self.context.config.env.keys().filter(|n| n.starts_with("CLAUDE")).map(Into::into).collect();
-                let output = command.env("DISABLE_AUTOUPDATER", "1").run().await.ok().filter(|o| o.status == 0)?;
-                let text = String::from_utf8_lossy(&output.stdout);
-                let version = text.split_whitespace().next().map(str::to_owned)?;
-                if version.split('.').next() != MEASURED.split('.').next() {
-                    tracing::warn!(
-                        engine = NAME,
-                        version,
-                        measured = MEASURED,
-                        "a version never measured; it may talk differently"
-                    );
-                }
-                Some(version)
-            };
-            self.version.get_or_init(|| ask).await.clone()
-        })
+        Box::pin(self.installed.version())
+    }
+
+    fn support(&self, option: Opt) -> Support {
+        match option {
+            Opt::Effort
+            | Opt::PermissionMode
+            | Opt::AppendSystemPrompt
+            | Opt::MaxTurns
+            | Opt::Resume
+            | Opt::ReadOnly
+            | Opt::DangerFullAccess => Support::Native,
+            Opt::FallbackModel
+            | Opt::WorkspaceWrite
+            | Opt::SystemPrompt
+            | Opt::AddDir
+            | Opt::AllowedTools
+            | Opt::DisallowedTools
+            | Opt::JsonSchema
+            | Opt::McpConfig
+            | Opt::Fork
+            | Opt::NoPersistence
+            | Opt::BaseUrl
+            | Opt::ExtraArgs => Support::Refused,
+        }
     }
 
     fn check(&self, choice: &EngineChoice) -> Vec<String> {
@@ -235,16 +233,8 @@ impl Engine for Claude {
             }
             let program = self.program().ok_or_else(|| failed("the program claude was not found".to_owned()))?;
             let env = self.env(&spec);
-            let child = ChildSpec { program, args: argv(&spec), env: env.vars, cwd: spec.cwd, stdin: Stdin::Pipe };
-            let launch = Launch {
-                engine: NAME,
-                child,
-                supervise: self.context.supervise(),
-                redactor: Redactor::new(env.secrets),
-                limits: self.context.limits,
-                clock: Arc::clone(&self.context.clock),
-            };
-            let session = ProcessSession::start(launch, &cancel).await?;
+            let launch = self.installed.context().launch(NAME, program, argv(&spec), env, &spec, Stdin::Pipe);
+            let session = Conversation::start(launch, Box::new(StreamJson::new()), &cancel).await?;
             Ok(Box::new(session) as Box<dyn Session>)
         })
     }
@@ -255,16 +245,7 @@ mod tests {
     use super::*;
 
     fn spec() -> SessionSpec {
-        SessionSpec {
-            name: "r-n-a1".into(),
-            choice: EngineChoice::default(),
-            cwd: "/".into(),
-            append_system_prompt: None,
-            max_turns: None,
-            max_budget_usd: Some(0.0),
-            resume: None,
-            run_env: Vec::new(),
-        }
+        SessionSpec { name: "r-n-a1".into(), cwd: "/".into(), max_budget_usd: Some(0.0), ..SessionSpec::default() }
     }
 
     #[test]
@@ -281,6 +262,7 @@ mod tests {
                 model: Some("sonnet".into()),
                 effort: Some("high".into()),
                 permission_mode: Some("manual".into()),
+                ..EngineChoice::default()
             },
             append_system_prompt: Some("Be brief.".into()),
             max_turns: Some(7),

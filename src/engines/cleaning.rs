@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{EngineError, TurnEvent, TurnOutcome};
+use super::{Answer, EngineError, GoalView, TurnEvent, TurnOutcome};
 use crate::sys::redact::Redactor;
 
 /// An event without secrets.
@@ -31,6 +31,18 @@ pub(crate) fn outcome(redactor: &Redactor, mut outcome: TurnOutcome) -> TurnOutc
         denial.input = denial.input.take().map(|v| value(redactor, v));
     }
     outcome
+}
+
+/// An answer without secrets.
+pub(crate) fn answer(redactor: &Redactor, answer: Answer) -> Answer {
+    Answer { data: value(redactor, answer.data), turn: answer.turn.map(|turn| outcome(redactor, turn)) }
+}
+
+/// A goal without secrets.
+pub(crate) fn goal(redactor: &Redactor, mut view: GoalView) -> GoalView {
+    view.last_message = view.last_message.map(|text| redactor.text(&text));
+    view.last_error = view.last_error.map(|text| redactor.text(&text));
+    view
 }
 
 fn value(redactor: &Redactor, json: Value) -> Value {

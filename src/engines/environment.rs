@@ -10,8 +10,32 @@ use crate::config::{self, Config};
 pub(crate) struct Rules {
     /// Names passed on although they look like secrets. A trailing `*` matches any rest.
     pub(crate) needed: &'static [&'static str],
-    /// Names never passed on, unless `needed` has them.
-    pub(crate) markers: &'static [&'static str],
+}
+
+/// Signs of an agent that we ourselves may be running inside. With them a program would refuse to start, share that
+/// agent's session or believe in its sandbox. Never passed on, unless an engine needs one by name.
+const MARKERS: &[&str] = &[
+    "AI_AGENT",
+    "CLAUDECODE",
+    "CLAUDE_*",
+    "CODEX_CI",
+    "CODEX_INTERNAL_*",
+    "CODEX_MANAGED_*",
+    "CODEX_SANDBOX*",
+    "CODEX_THREAD_ID",
+    "CURSOR_AGENT",
+    "CURSOR_TRACE_ID",
+    "GEMINI_CLI",
+    "OPENCODE",
+    "OPENCODE_CALLER",
+    "OPENCODE_CLIENT",
+    "OPENCODE_PID",
+    "OPENCODE_RUN_ID",
+];
+
+/// Whether a variable tells of an agent around us.
+pub(crate) fn is_marker(name: &str) -> bool {
+    MARKERS.iter().any(|p| matches(p, name))
 }
 
 /// Environment of an agent, and the values it must never repeat to us.
@@ -33,7 +57,7 @@ pub(crate) fn build(
 ) -> ChildEnv {
     let cleaned = config::environment::clean(&config.env, &config.secret_names);
     let needed = |name: &str| rules.needed.iter().any(|p| matches(p, name)) || added.iter().any(|p| matches(p, name));
-    let marker = |name: &str| rules.markers.iter().any(|p| matches(p, name)) && !needed(name);
+    let marker = |name: &str| is_marker(name) && !needed(name);
     let mut vars = std::collections::BTreeMap::new();
     vars.extend(cleaned.kept.into_iter().filter(|(name, _)| !marker(name)));
     vars.extend(config.env.iter().filter(|(name, _)| needed(name)).map(|(n, v)| (n.clone(), v.clone())));

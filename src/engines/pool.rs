@@ -12,12 +12,14 @@ use std::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    EngineError, ErrorClass, Refusal, Registry, Session, SessionSpec, Sink, TurnOutcome,
+    Answer, Ask, Engine, EngineError, ErrorClass, GoalEnd, GoalPass, GoalRequest, GoalView, Idle, Listener, Message,
+    Opt, Orders, Refusal, Registry, Session, SessionSpec, Sink, Support, TurnOutcome, TurnRequest,
     breaker::{Breaker, BreakerState},
+    capabilities::examine,
     slots::{Slot, Slots},
 };
 use crate::{
-    model::{Code, run::Spend},
+    model::Code,
     sys::{Clock, Fs, FsError, tasks},
 };
 
@@ -95,6 +97,7 @@ fn blames_engine(class: ErrorClass) -> bool {
         | ErrorClass::PermissionDenied
         | ErrorClass::Refused
         | ErrorClass::Interrupted
+        | ErrorClass::NotSupported
         | ErrorClass::Other => false,
     }
 }
@@ -151,8 +154,9 @@ impl Pool {
         let engine = self.registry.resolve(&spec.choice)?;
         let name = engine.name();
         spec.choice.engine = Some(name.to_owned());
-        if let Some(problem) = engine.check(&spec.choice).into_iter().next() {
-            return Err(PoolError::Choice(problem));
+        let examined = examine(engine.as_ref(), &spec);
+        if !examined.problems.is_empty() {
+            return Err(PoolError::Choice(examined.problems.join("; ")));
         }
         self.admit(name)?;
         let slot = tokio::select! {
@@ -164,10 +168,13 @@ impl Pool {
         self.admit(name)?;
         let cap = spec.max_budget_usd.filter(|usd| *usd > 0.0);
         let title = spec.name.clone();
+        let preface = preface(engine.as_ref(), &mut spec);
         match engine.open(spec, cancel).await {
             Ok(session) => {
                 self.locked().entry(name).or_default().succeeded();
-                Ok(PooledSession { title, engine: name, live: Some((session, slot)), cap, spent: 0.0 })
+                let warnings = examined.warnings;
+                let live = Some((session, slot));
+                Ok(PooledSession { title, engine: name, live, cap, spent: 0.0, preface, warnings })
             }
             Err(e) => {
                 if blames_engine(e.class) {
@@ -188,6 +195,19 @@ impl Pool {
     }
 }
 
+/// Takes the texts out of `spec` that the engine has no switch for: they go in front of the first message.
+fn preface(engine: &dyn Engine, spec: &mut SessionSpec) -> Option<String> {
+    let mut texts = Vec::new();
+    if engine.support(Opt::SystemPrompt) == Support::InMessage {
+        texts.extend(spec.options.system_prompt.take());
+    }
+    if engine.support(Opt::AppendSystemPrompt) == Support::InMessage {
+        texts.extend(spec.append_system_prompt.take());
+    }
+    // A conversation that goes on was told already.
+    (!texts.is_empty() && spec.resume.is_none()).then(|| texts.join("\n\n"))
+}
+
 /// A session that holds a slot. Dropping it ends its processes and frees the slot in the background.
 #[derive(Debug)]
 pub struct PooledSession {
@@ -196,6 +216,9 @@ pub struct PooledSession {
     live: Option<(Box<dyn Session>, Slot)>,
     cap: Option<f64>,
     spent: f64,
+    /// Put in front of the first message.
+    preface: Option<String>,
+    warnings: Vec<String>,
 }
 
 impl PooledSession {
@@ -209,25 +232,86 @@ impl PooledSession {
         self.live.as_ref().and_then(|(session, _)| session.native_id())
     }
 
+    /// Whether another turn can be taken.
+    pub fn alive(&self) -> bool {
+        self.live.as_ref().is_some_and(|(session, _)| session.alive())
+    }
+
     /// US dollars of all turns so far.
     pub fn spent_usd(&self) -> f64 {
         self.spent
     }
 
-    /// One turn. Refused without a turn once the session's cap is used up.
+    /// What its caller should know about options that are not followed.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// One turn without orders.
     pub async fn turn(&mut self, message: &str, sink: Sink, cancel: CancellationToken) -> TurnOutcome {
-        if let Some(cap) = self.cap.filter(|cap| self.spent >= *cap) {
-            let (title, engine, spent) = (&self.title, self.engine, self.spent);
-            let text =
-                format!("budget_exceeded: session {title} ({engine}) has spent {spent:.4} of {cap:.4} US dollars");
-            return no_turn(EngineError::new(ErrorClass::Other, text));
+        let mut orders = Orders::none();
+        self.take(TurnRequest { message: message.into(), sink: Listener(sink), cancel, orders: &mut orders }).await
+    }
+
+    /// One turn. Refused without a turn once the session's cap is used up.
+    pub async fn take(&mut self, request: TurnRequest<'_>) -> TurnOutcome {
+        if let Err(error) = self.admit() {
+            return TurnOutcome::failed(error);
         }
-        let Some((session, _)) = &mut self.live else {
-            return no_turn(EngineError::new(ErrorClass::Crashed, "the session is closed"));
-        };
-        let outcome = session.turn(message, sink, cancel).await;
-        self.spent += outcome.spend.cost_usd;
+        let Some((session, _)) = &mut self.live else { return TurnOutcome::failed(closed()) };
+        let preface = if request.message.command { None } else { self.preface.take() };
+        let text = preface.map(|preface| format!("{preface}\n\n{}", request.message.text));
+        let message = Message { text: text.as_deref().unwrap_or(request.message.text), ..request.message };
+        let mut outcome = session.turn(TurnRequest { message, ..request }).await;
+        self.settle(&mut outcome);
         outcome
+    }
+
+    /// Something other than a turn.
+    pub async fn ask(&mut self, ask: Ask, sink: Sink, cancel: CancellationToken) -> Result<Answer, EngineError> {
+        self.admit()?;
+        let Some((session, _)) = &mut self.live else { return Err(closed()) };
+        let mut answer = session.ask(ask, sink, cancel).await?;
+        if let Some(turn) = &mut answer.turn {
+            self.settle(turn);
+        }
+        Ok(answer)
+    }
+
+    /// Follows a goal.
+    pub async fn goal(&mut self, request: GoalRequest<'_>) -> GoalPass {
+        let refused =
+            |error| GoalPass { end: GoalEnd::Failed(error), view: GoalView::default(), turns: TurnOutcome::default() };
+        if let Err(error) = self.admit() {
+            return refused(error);
+        }
+        let Some((session, _)) = &mut self.live else { return refused(closed()) };
+        let mut pass = session.goal(request).await;
+        self.settle(&mut pass.turns);
+        pass
+    }
+
+    /// Looks after the session while nobody asks anything of it. Dropping it loses nothing.
+    pub async fn idle(&mut self, sink: Sink) -> Idle {
+        let Some((session, _)) = &mut self.live else { return std::future::pending().await };
+        let mut idle = session.idle(sink).await;
+        if let Idle::Turn(outcome) = &mut idle {
+            self.settle(outcome);
+        }
+        idle
+    }
+
+    /// Whether the cap allows another turn.
+    fn admit(&self) -> Result<(), EngineError> {
+        let Some(cap) = self.cap.filter(|cap| self.spent >= *cap) else { return Ok(()) };
+        let (title, engine, spent) = (&self.title, self.engine, self.spent);
+        let text = format!("budget_exceeded: session {title} ({engine}) has spent {spent:.4} of {cap:.4} US dollars");
+        Err(EngineError::new(ErrorClass::Other, text))
+    }
+
+    /// The single place that every turn of every engine passes at its end.
+    fn settle(&mut self, outcome: &mut TurnOutcome) {
+        self.spent += outcome.spend.cost_usd;
     }
 
     /// Ends the whole process tree, then frees the slot. Returns what could not be ended.
@@ -250,20 +334,8 @@ async fn ended(session: Box<dyn Session>, slot: Slot) -> Vec<String> {
     left
 }
 
-fn no_turn(error: EngineError) -> TurnOutcome {
-    TurnOutcome {
-        ok: false,
-        text: String::new(),
-        stop_reason: None,
-        spend: Spend::default(),
-        cost_source: None,
-        permission_denials: Vec::new(),
-        tool_calls: 0,
-        tool_errors: 0,
-        duration_ms: 0,
-        native_id: None,
-        error: Some(error),
-    }
+fn closed() -> EngineError {
+    EngineError::new(ErrorClass::Crashed, "the session is closed")
 }
 
 impl Drop for PooledSession {

@@ -1,12 +1,16 @@
 //! Which engines there are, and which one answers when a spec names none.
 
-use std::sync::Arc;
+use std::{ffi::OsString, path::PathBuf, sync::Arc};
 
-use super::{Engine, Limits, claude, scripted};
+use super::{Engine, Limits, SessionSpec, claude, environment, process::Launch, scripted};
 use crate::{
     config::Config,
     model::{Code, spec::EngineChoice},
-    sys::{Clock, Fs, supervise},
+    sys::{
+        Clock, Fs,
+        redact::Redactor,
+        supervise::{self, ChildSpec, Stdin},
+    },
 };
 
 /// Engines of this version, in the order in which a default is looked for; the scripted one is never a default.
@@ -33,6 +37,33 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// A program of a session, under its launcher.
+    pub(crate) fn launch(
+        &self,
+        engine: &'static str,
+        program: PathBuf,
+        args: Vec<OsString>,
+        env: environment::ChildEnv,
+        spec: &SessionSpec,
+        stdin: Stdin,
+    ) -> Launch {
+        let (program, args) = match spec.options.launcher.split_first() {
+            Some((first, rest)) => {
+                let before = rest.iter().map(OsString::from).chain([program.into_os_string()]);
+                (PathBuf::from(first), before.chain(args).collect())
+            }
+            None => (program, args),
+        };
+        Launch {
+            engine,
+            child: ChildSpec { program, args, env: env.vars, cwd: spec.cwd.clone(), stdin },
+            supervise: self.supervise(),
+            redactor: Redactor::new(env.secrets),
+            limits: self.limits,
+            clock: Arc::clone(&self.clock),
+        }
+    }
+
     /// How the supervisor of a session is started.
     pub(crate) fn supervise(&self) -> supervise::Options {
         supervise::Options { program: self.config.program.clone(), owner: self.owner.clone() }

@@ -152,6 +152,32 @@ pub struct EngineChoice {
     /// Permission mode of the engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permission_mode: Option<String>,
+    /// Agent that engine `acp` runs: a preset, or a name from the configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acp_agent: Option<String>,
+}
+
+/// What an agent may do to files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SandboxMode {
+    /// Nothing.
+    ReadOnly,
+    /// Write inside its directory.
+    WorkspaceWrite,
+    /// Whatever its user may.
+    DangerFullAccess,
+}
+
+impl SandboxMode {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ReadOnly => "read-only",
+            Self::WorkspaceWrite => "workspace-write",
+            Self::DangerFullAccess => "danger-full-access",
+        }
+    }
 }
 
 /// One turn of one agent.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{NodeCtx, Report, Stop, prompt};
 use crate::{
-    engines::{ErrorClass, PoolError, PooledSession, SessionSpec, Sink, TurnEvent, TurnOutcome},
+    engines::{ErrorClass, PoolError, PooledSession, SessionOptions, SessionSpec, Sink, TurnEvent, TurnOutcome},
     model::{
         Time,
         run::{Spend, Waiting},
@@ -202,6 +202,7 @@ async fn once(ctx: &NodeCtx, turn: &Turn, stopped: Option<&Stopped>) -> Done {
         max_budget_usd: turn.max_budget_usd,
         resume: resume.cloned(),
         run_env: ctx.attempt.run_env.clone(),
+        options: SessionOptions::default(),
     };
     let mut message = turn.message.clone();
     let mut opened = match stopped {

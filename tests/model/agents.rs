@@ -8,7 +8,10 @@ use std::{
 };
 
 use claw_orchestrator::{
-    engines::{Boxed, Capabilities, Engine, EngineError, ErrorClass, Session, SessionSpec, Sink, TurnOutcome},
+    engines::{
+        Boxed, Capabilities, Engine, EngineError, ErrorClass, Opt, Session, SessionSpec, Support, TurnOutcome,
+        TurnRequest, account::Counting,
+    },
     model::{NodeState, RunId, run::Spend, spec::EngineChoice},
     sys::Clock,
 };
@@ -49,11 +52,20 @@ impl Engine for Agents {
         Capabilities {
             resume: false,
             append_system_prompt: true,
+            read_only: false,
             interrupt: true,
+            steer: false,
+            compact: false,
+            goals: false,
             own_cost: true,
-            effort: true,
-            permission_modes: true,
+            counting: Counting::PerTurn,
+            efforts: &[],
+            permission_modes: &[],
+            verified: true,
         }
+    }
+    fn support(&self, _: Opt) -> Support {
+        Support::Native
     }
     fn program(&self) -> Option<PathBuf> {
         Some(PathBuf::from("/bin/model"))
@@ -187,6 +199,7 @@ impl Agent {
             duration_ms: 0,
             native_id: None,
             error,
+            ..TurnOutcome::default()
         }
     }
 }
@@ -200,8 +213,8 @@ pub fn merging(temper: Temper) -> Temper {
 }
 
 impl Session for Agent {
-    fn turn<'a>(&'a mut self, message: &'a str, _: Sink, cancel: CancellationToken) -> Boxed<'a, TurnOutcome> {
-        Box::pin(async move { self.answer(message, &cancel).await })
+    fn turn<'a>(&'a mut self, request: TurnRequest<'a>) -> Boxed<'a, TurnOutcome> {
+        Box::pin(async move { self.answer(request.message.text, &request.cancel).await })
     }
     fn native_id(&self) -> Option<String> {
         None

@@ -15,7 +15,7 @@ use claw_orchestrator::{
     engines::{Engine, Limits, Pool, Registry, SessionSpec},
     git::Git,
     kernel::{Kernel, Role},
-    model::{NodeState, RunId, RunOutcome, RunRecord, RunState, spec::EngineChoice},
+    model::{NodeState, RunId, RunOutcome, RunRecord, RunState},
     nodes::Services,
     store::{FileStore, Options, Store},
     sys::{Clock, Fs, redact::Redactor, supervise},
@@ -183,13 +183,9 @@ impl Case {
             let var = |name: &str, value: &str| (format!("CLAWO_{name}"), value.to_owned());
             SessionSpec {
                 name: format!("{RUN}-n0-a{attempt}"),
-                choice: EngineChoice::default(),
                 cwd: PathBuf::from("/project"),
-                append_system_prompt: None,
-                max_turns: None,
-                max_budget_usd: None,
-                resume: None,
                 run_env: vec![var("RUN_ID", RUN), var("NODE_ID", "n0"), var("VISIT", "1"), var("ATTEMPT", attempt)],
+                ..SessionSpec::default()
             }
         };
         let events = json!([{ "type": "node_state", "node": "n0", "state": "running", "visit": 1, "attempt": 1 }]);

@@ -30,18 +30,17 @@ use std::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Boxed, Capabilities, Engine, EngineError, ErrorClass, Session, SessionSpec,
+    Boxed, Capabilities, Engine, EngineError, ErrorClass, Opt, Session, SessionSpec, Support,
+    account::Counting,
+    conversation::Conversation,
     environment::{self, Rules},
-    process_session::{Launch, ProcessSession},
+    process::Launch,
     registry::Context,
+    stream_json::StreamJson,
 };
 use crate::{
     model::spec::EngineChoice,
-    sys::{
-        ids,
-        redact::Redactor,
-        supervise::{ChildSpec, Stdin},
-    },
+    sys::{ids, supervise::Stdin},
 };
 
 pub use agent::agent_main;
@@ -52,6 +51,10 @@ pub use scenario::{Scenario, ScenarioError};
 pub const NAME: &str = "scripted";
 /// The hidden subcommand that plays a scenario.
 pub const SUBCOMMAND: &str = "agent-script";
+
+/// Efforts and permission modes mean nothing to a script; they are passed on, so that a scenario can be told them.
+const EFFORTS: &[&str] = &["low", "medium", "high", "xhigh", "max", "ultra"];
+const MODES: &[&str] = &["acceptEdits", "auto", "bypassPermissions", "default", "dontAsk", "plan"];
 
 /// The adapter.
 #[derive(Debug)]
@@ -86,22 +89,9 @@ impl Scripted {
                 args.extend([flag.into(), value.into()]);
             }
         }
-        let env = environment::build(
-            &self.context.config,
-            Rules { needed: &[], markers: &[] },
-            self.added(),
-            &spec.run_env,
-            &[],
-        );
-        let program = self.context.config.program.clone();
-        Ok(Launch {
-            engine: NAME,
-            child: ChildSpec { program, args, env: env.vars, cwd: spec.cwd, stdin: Stdin::Pipe },
-            supervise: self.context.supervise(),
-            redactor: Redactor::new(env.secrets),
-            limits: self.context.limits,
-            clock: Arc::clone(&self.context.clock),
-        })
+        let config = &self.context.config;
+        let env = environment::build(config, Rules { needed: &[] }, self.added(), &spec.run_env, &[]);
+        Ok(self.context.launch(NAME, config.program.clone(), args, env, &spec, Stdin::Pipe))
     }
 
     fn added(&self) -> &[String] {
@@ -124,10 +114,16 @@ impl Engine for Scripted {
         Capabilities {
             resume: true,
             append_system_prompt: true,
+            read_only: false,
             interrupt: true,
+            steer: false,
+            compact: false,
+            goals: false,
             own_cost: true,
-            effort: true,
-            permission_modes: true,
+            counting: Counting::CumulativeProcess,
+            efforts: EFFORTS,
+            permission_modes: MODES,
+            verified: true,
         }
     }
 
@@ -150,10 +146,34 @@ impl Engine for Scripted {
         checked.err().into_iter().collect()
     }
 
+    fn support(&self, option: Opt) -> Support {
+        match option {
+            Opt::Effort
+            | Opt::PermissionMode
+            | Opt::AppendSystemPrompt
+            | Opt::MaxTurns
+            | Opt::Resume
+            | Opt::DangerFullAccess => Support::Native,
+            // It has no means of its own, but works in a copy like every session that must not write.
+            Opt::ReadOnly => Support::Native,
+            Opt::SystemPrompt => Support::InMessage,
+            Opt::FallbackModel
+            | Opt::WorkspaceWrite
+            | Opt::AddDir
+            | Opt::AllowedTools
+            | Opt::DisallowedTools
+            | Opt::JsonSchema
+            | Opt::McpConfig
+            | Opt::NoPersistence
+            | Opt::BaseUrl => Support::Ignored,
+            Opt::Fork | Opt::ExtraArgs => Support::Refused,
+        }
+    }
+
     fn open(&self, spec: SessionSpec, cancel: CancellationToken) -> Boxed<'_, Result<Box<dyn Session>, EngineError>> {
         Box::pin(async move {
             let launch = self.launch(spec).map_err(|text| EngineError::new(ErrorClass::Other, text))?;
-            let session = ProcessSession::start(launch, &cancel).await?;
+            let session = Conversation::start(launch, Box::new(StreamJson::new()), &cancel).await?;
             Ok(Box::new(session) as Box<dyn Session>)
         })
     }

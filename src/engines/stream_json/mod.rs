@@ -4,6 +4,7 @@
 //! replayed into it.
 
 mod classify;
+mod dialect;
 mod parse;
 #[cfg(test)]
 mod replay;
@@ -13,8 +14,9 @@ use std::collections::{BTreeSet, VecDeque};
 
 use serde_json::{Value, json};
 
-use super::{EngineError, ErrorClass, PermissionDenial, TurnEvent, TurnOutcome};
-use crate::model::{Time, run::Spend};
+pub use super::dialect::Step;
+use super::{EngineError, ErrorClass, PermissionDenial, TurnEvent, TurnOutcome, Usage};
+use crate::model::Time;
 use classify::{Signals, classify};
 use usage::{Partial, Totals};
 
@@ -29,24 +31,6 @@ const MAX_OPEN: usize = 1024;
 const RESULT: &[u8] = br#"{"type":"result","#;
 /// Most refusals kept of one turn.
 const MAX_DENIALS: usize = 100;
-
-/// What a line leads to.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Step {
-    /// Tell whoever listens.
-    Event(TurnEvent),
-    /// Write this line to the program.
-    Reply(String),
-    /// One of our control requests was answered.
-    Answered {
-        /// Its id.
-        id: String,
-        /// The program's words, when it refused.
-        error: Option<String>,
-    },
-    /// The turn is over.
-    Ended(Box<TurnOutcome>),
-}
 
 #[derive(Debug, Default)]
 struct Turn {
@@ -67,12 +51,18 @@ pub struct StreamJson {
     totals: Totals,
     turn: Turn,
     resets_at: Option<Time>,
+    /// Control requests of ours so far.
+    requests: u32,
+    /// The one whose answer is the first sign of life.
+    hello: Option<String>,
+    /// Model as the program named it.
+    model: Option<String>,
 }
 
 /// A message of ours as a line. Text that looks like a command of the program gets a leading space, which
-/// keeps it text.
-pub fn user_line(text: &str) -> String {
-    let text = if text.starts_with('/') { format!(" {text}") } else { text.to_owned() };
+/// keeps it text, unless it is one.
+pub fn user_line(text: &str, command: bool) -> String {
+    let text = if text.starts_with('/') && !command { format!(" {text}") } else { text.to_owned() };
     json!({ "type": "user", "message": { "role": "user", "content": [{ "type": "text", "text": text }] } }).to_string()
 }
 
@@ -122,8 +112,8 @@ impl StreamJson {
 
     /// The outcome of a turn that ends without the program saying so.
     pub fn cut_off(&mut self, error: EngineError) -> TurnOutcome {
-        let spend = self.turn.partial.spend();
-        self.outcome(String::new(), None, spend, None, Some(error))
+        let usage = self.turn.partial.usage();
+        self.outcome(String::new(), None, (usage, None), Some(error))
     }
 
     /// Takes a line. `now` turns a time of day in a limit message into an instant.
@@ -141,7 +131,7 @@ impl StreamJson {
             "user" => self.user(&value),
             "result" => self.result(&value, now),
             "control_request" => self.asked(&value),
-            "control_response" => answered(&value),
+            "control_response" => self.answered(&value),
             "rate_limit_event" => {
                 let info = value.get("rate_limit_info");
                 if info.map(|i| str_of(i, "status")) == Some("rejected") {
@@ -159,6 +149,7 @@ impl StreamJson {
         match str_of(value, "subtype") {
             "init" => {
                 self.learn_id(value);
+                self.model = value.get("model").and_then(Value::as_str).map(str::to_owned);
                 Vec::new()
             }
             "api_retry" => {
@@ -253,14 +244,13 @@ impl StreamJson {
         for listed in value.get("permission_denials").and_then(Value::as_array).into_iter().flatten() {
             self.deny(denial(listed, "tool_input"));
         }
-        let spend = self.totals.spend(value);
+        let used = self.totals.share(value);
         let text = str_of(value, "result").to_owned();
         let error = self.judge(value, &text, now);
-        let source = value.get("total_cost_usd").and_then(Value::as_f64).map(|_| "engine".to_owned());
         let stop =
             ["stop_reason", "terminal_reason", "subtype"].iter().map(|k| str_of(value, k)).find(|s| !s.is_empty());
         let stop = stop.map(str::to_owned);
-        vec![Step::Ended(Box::new(self.outcome(text, stop, spend, source, error)))]
+        vec![Step::Ended(Box::new(self.outcome(text, stop, used, error)))]
     }
 
     /// Whether the turn went well. `subtype` alone does not tell.
@@ -323,8 +313,7 @@ impl StreamJson {
         &mut self,
         text: String,
         stop_reason: Option<String>,
-        spend: Spend,
-        cost_source: Option<String>,
+        (usage, cost): (Option<Usage>, Option<f64>),
         error: Option<EngineError>,
     ) -> TurnOutcome {
         let turn = std::mem::take(&mut self.turn);
@@ -332,15 +321,36 @@ impl StreamJson {
             ok: error.is_none(),
             text,
             stop_reason,
-            spend,
-            cost_source,
+            spend: usage::spend(usage, cost),
+            usage,
+            cost_source: cost.map(|_| "engine".to_owned()),
+            model: self.model.clone(),
             permission_denials: turn.denials.into(),
             tool_calls: turn.tool_calls,
             tool_errors: turn.tool_errors,
             duration_ms: 0,
             native_id: self.session_id.clone(),
             error,
+            ..TurnOutcome::default()
         }
+    }
+
+    /// Whatever the answer to the first request is: it is one, so the program is there.
+    fn answered(&mut self, value: &Value) -> Vec<Step> {
+        let id = value.get("response").map(|r| str_of(r, "request_id")).unwrap_or_default();
+        if self.hello.as_deref() == Some(id) {
+            self.hello = None;
+            return vec![Step::Ready];
+        }
+        Vec::new()
+    }
+
+    /// A control request of ours: its id and its line.
+    fn control(&mut self, subtype: &str) -> (String, String) {
+        self.requests = self.requests.saturating_add(1);
+        let id = format!("clawo-{}", self.requests);
+        let line = control_line(&id, subtype);
+        (id, line)
     }
 
     fn learn_id(&mut self, value: &Value) {
@@ -349,12 +359,6 @@ impl StreamJson {
             self.session_id = Some(id.to_owned());
         }
     }
-}
-
-fn answered(value: &Value) -> Vec<Step> {
-    let response = value.get("response").unwrap_or(&Value::Null);
-    let error = (str_of(response, "subtype") == "error").then(|| str_of(response, "error").to_owned());
-    vec![Step::Answered { id: str_of(response, "request_id").to_owned(), error }]
 }
 
 fn note(text: impl Into<String>) -> Vec<Step> {

@@ -57,6 +57,7 @@ fn choice(f: &mut Fields<'_>, names: [&'static str; 3], out: &mut Vec<Problem>) 
         engine: f.string(engine, out),
         model: f.string(model, out),
         effort: None,
+        acp_agent: None,
         permission_mode: f.word(mode, PERMISSION_MODES, out).map(str::to_owned),
     }
 }

@@ -80,16 +80,7 @@ impl Bench {
     pub(crate) fn spec(&self, model: &str) -> SessionSpec {
         let choice =
             EngineChoice { engine: Some("scripted".into()), model: Some(model.into()), ..EngineChoice::default() };
-        SessionSpec {
-            name: "test-session".into(),
-            choice,
-            cwd: self.repo(),
-            append_system_prompt: None,
-            max_turns: None,
-            max_budget_usd: None,
-            resume: None,
-            run_env: Vec::new(),
-        }
+        SessionSpec { name: "test-session".into(), choice, cwd: self.repo(), ..SessionSpec::default() }
     }
 
     pub(crate) async fn open(&self, model: &str) -> PooledSession {
