@@ -4,10 +4,12 @@
 //! differs is declared as capabilities. Knows runs only as labels and variables.
 //!
 //! An adapter is one of two shapes. One long process that is spoken to: its [`dialect`] says what lines mean, and
-//! `conversation` owns pipes, clocks and the end of the tree. Or a process for every turn.
+//! `conversation` owns pipes, clocks and the end of the tree. Or a process for every turn: its `Program` says how one is
+//! started and what its lines mean, and `turnwise` owns the rest.
 
 pub mod account;
 pub mod breaker;
+mod busy;
 pub mod capabilities;
 pub mod claude;
 mod cleaning;
@@ -27,6 +29,7 @@ pub mod scripted;
 mod session;
 pub mod slots;
 pub mod stream_json;
+mod turnwise;
 
 use std::{future::Future, pin::Pin};
 

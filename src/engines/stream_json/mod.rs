@@ -3,9 +3,9 @@
 //! Owns what the lines mean. Does no I/O and reads no clock, so every recorded conversation can be
 //! replayed into it.
 
-mod classify;
+pub(super) mod classify;
 mod dialect;
-mod parse;
+pub(super) mod parse;
 #[cfg(test)]
 mod replay;
 mod usage;
@@ -377,7 +377,8 @@ fn blocks(message: &Value) -> impl Iterator<Item = &Value> {
     message.get("content").and_then(Value::as_array).into_iter().flatten()
 }
 
-fn str_of<'a>(value: &'a Value, key: &str) -> &'a str {
+/// A text member; empty when there is none.
+pub(super) fn str_of<'a>(value: &'a Value, key: &str) -> &'a str {
     value.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
@@ -386,7 +387,7 @@ fn flag(value: &Value, key: &str) -> bool {
 }
 
 /// The telling argument of a tool call on one line.
-fn summary(input: &Value) -> String {
+pub(super) fn summary(input: &Value) -> String {
     let told = ["command", "file_path", "path", "pattern", "url", "query", "description"];
     let found = told.iter().map(|k| str_of(input, k)).find(|s| !s.is_empty());
     let text = found.map_or_else(|| if input.is_null() { String::new() } else { input.to_string() }, str::to_owned);
@@ -394,7 +395,7 @@ fn summary(input: &Value) -> String {
 }
 
 /// `text` on one line, at most `max` characters.
-fn cut(text: &str, max: usize) -> String {
+pub(super) fn cut(text: &str, max: usize) -> String {
     let mut out: String = text.chars().take(max).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.chars().nth(max).is_some() {
         out.push('…');
