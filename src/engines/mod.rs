@@ -13,6 +13,7 @@ mod busy;
 pub mod capabilities;
 pub mod claude;
 mod cleaning;
+pub mod codex;
 mod conversation;
 pub mod custom;
 mod dialect;

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, sync::Arc};
 
-use super::{Engine, Limits, SessionSpec, claude, environment, process::Launch, scripted};
+use super::{Engine, Limits, SessionSpec, claude, codex, environment, process::Launch, scripted};
 use crate::{
     config::Config,
     model::{Code, spec::EngineChoice},
@@ -14,9 +14,9 @@ use crate::{
 };
 
 /// Engines of this version, in the order in which a default is looked for; the scripted one is never a default.
-const NAMES: &[&str] = &[claude::NAME, scripted::NAME];
+const NAMES: &[&str] = &[claude::NAME, codex::NAME, scripted::NAME];
 /// Engines of later versions.
-const LATER: &[&str] = &["codex", "codex-app", "opencode", "acp", "agy", "grok", "custom"];
+const LATER: &[&str] = &["codex-app", "opencode", "acp", "agy", "grok", "custom"];
 /// Names of old and what took their place.
 const LEGACY: &[(&str, &str)] =
     &[("gemini", "`acp` with the gemini preset, or `agy`"), ("cursor", "`acp` with a preset, or `grok`")];
@@ -133,6 +133,7 @@ impl Registry {
         let mut registry = Self::of(config, owner, clock, fs, limits, Vec::new());
         registry.engines = vec![
             Arc::new(claude::Claude::new(Arc::clone(&registry.context))),
+            Arc::new(codex::Codex::new(Arc::clone(&registry.context))),
             Arc::new(scripted::Scripted::new(Arc::clone(&registry.context))),
         ];
         registry

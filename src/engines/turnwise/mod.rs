@@ -4,6 +4,8 @@
 //! nothing runs, so a turn that was killed does not end the session: the next one goes on by the id.
 
 mod program;
+#[cfg(test)]
+pub(crate) mod replay;
 mod scratch;
 mod tally;
 pub(crate) mod words;
