@@ -8,6 +8,7 @@
 //! started and what its lines mean, and `turnwise` owns the rest.
 
 pub mod account;
+pub mod agy;
 pub mod breaker;
 mod busy;
 pub mod capabilities;
@@ -17,11 +18,14 @@ pub mod codex;
 mod conversation;
 pub mod custom;
 mod dialect;
+mod documented;
 mod environment;
+pub mod grok;
 mod installed;
 mod isolation;
 pub mod jsonrpc;
 pub mod lines;
+pub mod opencode;
 mod outcome;
 pub mod pool;
 mod process;

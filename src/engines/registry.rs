@@ -2,7 +2,9 @@
 
 use std::{ffi::OsString, path::PathBuf, sync::Arc};
 
-use super::{Engine, Limits, SessionSpec, claude, codex, environment, process::Launch, scripted};
+use super::{
+    Engine, Limits, SessionSpec, agy, claude, codex, custom, environment, grok, opencode, process::Launch, scripted,
+};
 use crate::{
     config::Config,
     model::{Code, spec::EngineChoice},
@@ -13,10 +15,13 @@ use crate::{
     },
 };
 
-/// Engines of this version, in the order in which a default is looked for; the scripted one is never a default.
-const NAMES: &[&str] = &[claude::NAME, codex::NAME, scripted::NAME];
+/// Engines of this version.
+const NAMES: &[&str] =
+    &[claude::NAME, codex::NAME, opencode::NAME, agy::NAME, grok::NAME, custom::NAME, scripted::NAME];
+/// Those that answer when a spec names none, the first one found.
+const DEFAULTS: &[&str] = &[claude::NAME, codex::NAME, opencode::NAME];
 /// Engines of later versions.
-const LATER: &[&str] = &["codex-app", "opencode", "acp", "agy", "grok", "custom"];
+const LATER: &[&str] = &["codex-app", "acp"];
 /// Names of old and what took their place.
 const LEGACY: &[(&str, &str)] =
     &[("gemini", "`acp` with the gemini preset, or `agy`"), ("cursor", "`acp` with a preset, or `grok`")];
@@ -134,6 +139,10 @@ impl Registry {
         registry.engines = vec![
             Arc::new(claude::Claude::new(Arc::clone(&registry.context))),
             Arc::new(codex::Codex::new(Arc::clone(&registry.context))),
+            Arc::new(opencode::Opencode::new(Arc::clone(&registry.context))),
+            Arc::new(agy::Agy::new(Arc::clone(&registry.context))),
+            Arc::new(grok::Grok::new(Arc::clone(&registry.context))),
+            Arc::new(custom::Custom::new(Arc::clone(&registry.context))),
             Arc::new(scripted::Scripted::new(Arc::clone(&registry.context))),
         ];
         registry
@@ -188,13 +197,19 @@ impl Registry {
         let asked = choice.engine.as_deref().or(self.context.config.default_engine.as_deref());
         if let Some(name) = asked {
             let engine = self.get(name)?;
-            return if engine.program().is_some() { Ok(engine) } else { Err(self.missing(name)) };
+            return if engine.program().is_some() || engine.program_in_options() {
+                Ok(engine)
+            } else {
+                Err(self.missing(name))
+            };
         }
-        let mut real = self.engines.iter().filter(|e| e.name() != scripted::NAME);
+        let mut real = DEFAULTS.iter().filter_map(|name| self.engines.iter().find(|e| e.name() == *name));
         real.find(|e| e.program().is_some()).map(Arc::clone).ok_or_else(|| {
             Refusal::Unavailable(
-                "no engine was found; install Claude Code (npm install -g @anthropic-ai/claude-code) or name its \
-                 program in CLAWO_CLAUDE_BIN, or try the same without one: engine \"scripted\", model \"demo-solve\""
+                "no engine was found; install Claude Code (npm install -g @anthropic-ai/claude-code), Codex (npm install \
+                 -g @openai/codex) or OpenCode (npm install -g opencode-ai), or name its program in CLAWO_CLAUDE_BIN, \
+                 CLAWO_CODEX_BIN or CLAWO_OPENCODE_BIN, or try the same without one: engine \"scripted\", model \
+                 \"demo-solve\""
                     .to_owned(),
             )
         })
@@ -203,7 +218,7 @@ impl Registry {
     fn missing(&self, name: &str) -> Refusal {
         let set = self.context.config.engine_bins.get(name);
         let place = set.map_or_else(|| "on PATH".to_owned(), |p| format!("at {}", p.display()));
-        let upper = name.to_ascii_uppercase();
+        let upper = name.to_ascii_uppercase().replace('-', "_");
         Refusal::Unavailable(format!(
             "the program of engine `{name}` was not found {place}; install it or name it in CLAWO_{upper}_BIN, or try \
              the same with engine \"scripted\""

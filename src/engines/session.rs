@@ -89,6 +89,10 @@ pub trait Engine: Send + Sync + fmt::Debug {
     fn program_of(&self, _choice: &EngineChoice) -> Option<PathBuf> {
         self.program()
     }
+    /// Whether its program is known only from the options of a session.
+    fn program_in_options(&self) -> bool {
+        false
+    }
     /// The program's version, asked once.
     fn version(&self) -> Boxed<'_, Option<String>>;
     /// Problems with a choice (unknown effort, missing scenario), without starting anything.

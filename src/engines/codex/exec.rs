@@ -127,6 +127,9 @@ impl Program for Exec {
     }
 
     fn line(&mut self, bytes: &[u8], tally: &mut Tally, now: Time) -> Result<Vec<TurnEvent>, EngineError> {
+        if bytes.trim_ascii().is_empty() {
+            return Ok(Vec::new());
+        }
         let Some(value) = parse::value(bytes) else {
             let text = cut(&String::from_utf8_lossy(bytes), MAX_NOTE);
             return Ok(vec![TurnEvent::Note(format!("not a line of the protocol: {text}"))]);

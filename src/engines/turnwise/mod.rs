@@ -10,7 +10,7 @@ mod scratch;
 mod tally;
 pub(crate) mod words;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{ffi::OsString, path::PathBuf, sync::Arc};
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -172,7 +172,6 @@ impl Turnwise {
             idle_at = Instant::now() + limits.idle;
             let now = process.clock.wall();
             let events = match line {
-                Line::Text(bytes) if bytes.is_empty() => Ok(Vec::new()),
                 Line::Text(bytes) => self.program.line(&bytes, tally, now),
                 Line::Skipped { bytes, head } => Ok(self.program.skipped(bytes, &head, tally)),
             };
@@ -201,6 +200,21 @@ impl Turnwise {
         let native_id = self.program.native_id().map(str::to_owned);
         TurnOutcome { native_id, ..TurnOutcome::failed(error) }
     }
+}
+
+/// Longest argument: longer ones are refused by the system.
+const MAX_ARGUMENT: usize = 120 << 10;
+
+/// A message as an argument.
+pub(crate) fn argument(text: &str) -> Result<OsString, EngineError> {
+    if text.len() > MAX_ARGUMENT || text.contains('\0') {
+        let text = format!(
+            "the message is an argument of this program and must be at most {MAX_ARGUMENT} bytes without zero bytes; \
+             put long material into a file and name it"
+        );
+        return Err(EngineError::new(ErrorClass::Other, text));
+    }
+    Ok(text.into())
 }
 
 /// The error of a turn that was cut.

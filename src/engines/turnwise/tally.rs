@@ -31,6 +31,7 @@ pub(crate) struct Tally {
     pub(crate) counted: Option<Usage>,
     /// US dollars of this turn as it stated them.
     pub(crate) cost: Option<f64>,
+    priced: Option<f64>,
     calls: u32,
     errors: u32,
     open: BTreeSet<String>,
@@ -109,6 +110,24 @@ impl Tally {
         }
     }
 
+    /// Takes over a whole outcome, from a protocol that counts by itself.
+    pub(crate) fn adopt(&mut self, outcome: TurnOutcome) {
+        self.said = Some(outcome.error.map_or(Ok(()), Err));
+        self.text = outcome.text;
+        self.stop_reason = outcome.stop_reason;
+        self.model = outcome.model;
+        self.usage = outcome.usage;
+        self.cost = outcome.cost_source.map(|_| outcome.spend.cost_usd);
+        self.calls = outcome.tool_calls;
+        self.errors = outcome.tool_errors;
+        self.denials = outcome.permission_denials;
+    }
+
+    /// What the tokens cost by a table of prices, where the program stated nothing.
+    pub(crate) fn price(&mut self, usd: Option<f64>) {
+        self.priced = usd.filter(|usd| usd.is_finite() && *usd >= 0.0);
+    }
+
     /// Whether the turn went well: the program said so, left with status 0 and gave a reply.
     pub(crate) fn judge(&self, exit: &Gone, last_words: &str) -> Result<(), EngineError> {
         let told = |text: String| if last_words.is_empty() { text } else { format!("{text}; it said: {last_words}") };
@@ -158,12 +177,12 @@ impl Tally {
     pub(crate) fn outcome(self, native_id: Option<&str>, error: Option<EngineError>) -> TurnOutcome {
         let used = self.usage.unwrap_or_default();
         let spend = Spend {
-            cost_usd: self.cost.unwrap_or_default(),
+            cost_usd: self.cost.or(self.priced).unwrap_or_default(),
             turns: 1,
             tokens_in: used.read(),
             tokens_out: used.output,
             // What was used and not billed is known only in part.
-            estimated: self.cost.is_none() && used != Usage::default(),
+            estimated: self.cost.or(self.priced).is_none() && used != Usage::default(),
         };
         TurnOutcome {
             ok: error.is_none(),
@@ -172,7 +191,11 @@ impl Tally {
             spend,
             usage: self.usage,
             counted: self.counted,
-            cost_source: self.cost.map(|_| "engine".to_owned()),
+            cost_source: match (self.cost, self.priced) {
+                (Some(_), _) => Some("engine".to_owned()),
+                (None, Some(_)) => Some("registry".to_owned()),
+                (None, None) => None,
+            },
             model: self.model,
             permission_denials: self.denials,
             tool_calls: self.calls,
