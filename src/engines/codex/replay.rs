@@ -32,7 +32,7 @@ const EXPECTED: &[(&str, &[&str])] = &[
     ("exec_refused_tools_invisible", &["ok 4 4 3 500 50"]),
     ("exec_resume_unknown_id", &["other 0 0 0 0 0"]),
     ("exec_resume_with_sandbox", &["ok 1 0 0 0 0"]),
-    ("exec_resume_without_sandbox", &["ok 1 1 0 0 0"]),
+    ("exec_resume_without_sandbox", &["ok 1 0 0 0 0"]),
     ("exec_sandbox_unavailable", &["ok 2 2 0 300 30"]),
     ("exec_server_down_never_ends", &["timeout 0 0 0 0 0"]),
     ("exec_sigint_then_resume", &["crashed 1 0 0 0 0", "ok 0 0 0 200 20"]),

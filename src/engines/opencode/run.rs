@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
     engines::{
@@ -16,8 +16,10 @@ use crate::{
 
 /// Longest note, in characters.
 const MAX_NOTE: usize = 500;
-/// Tools that change something, or start what could.
-const WRITERS: &[&str] = &["bash", "edit", "task", "webfetch"];
+/// Permissions of a session that must not write. What changes something is denied by name, too, because a
+/// configuration may allow it by name; what is not known here is denied by the star. The order is theirs: the last
+/// one that fits decides.
+const HELD: &str = r#"{"*":"deny","bash":"deny","edit":"deny","external_directory":"deny","skill":"deny","task":"deny","webfetch":"deny","websearch":"deny","glob":"allow","grep":"allow","list":"allow","read":"allow","todoread":"allow","todowrite":"allow"}"#;
 /// Names under which a model asks for them.
 const WRITER_TOOLS: &[&str] = &["apply_patch", "bash", "edit", "multiedit", "patch", "task", "webfetch", "write"];
 /// What is open while a step is.
@@ -99,7 +101,9 @@ impl Run {
         let told = str_of(state, "error");
         let exit = state.get("metadata").and_then(|m| m.get("exit")).and_then(Value::as_i64).unwrap_or(0);
         let failed = invalid || str_of(state, "status") == "error" || exit != 0;
-        let refused = told.contains("rejected permission") || (invalid && self.held && WRITER_TOOLS.contains(&name));
+        let unavailable = invalid || told.contains("unavailable tool");
+        let refused = ["rejected permission", "a rule which prevents"].iter().any(|w| told.contains(w))
+            || (unavailable && self.held && WRITER_TOOLS.contains(&name));
         if refused {
             let tool_use_id = Some(id.to_owned()).filter(|id| !id.is_empty());
             let input = (!input.is_null()).then(|| input.clone());
@@ -127,11 +131,7 @@ impl Program for Run {
         let freedom = self.freedom(message.plan);
         let mut env: Vec<(OsString, OsString)> = Vec::new();
         match freedom {
-            Freedom::Nothing => {
-                let denied: serde_json::Map<String, Value> =
-                    WRITERS.iter().map(|tool| ((*tool).to_owned(), json!("deny"))).collect();
-                env.push(("OPENCODE_PERMISSION".into(), Value::Object(denied).to_string().into()));
-            }
+            Freedom::Nothing => env.push(("OPENCODE_PERMISSION".into(), HELD.into())),
             Freedom::Configured => {}
             Freedom::Everything => args.push("--auto".into()),
         }

@@ -66,7 +66,11 @@ pub(crate) fn play(program: &mut dyn Program, run: &Run) -> (TurnOutcome, Vec<Tu
         tally.hear();
         match program.line(line.as_bytes(), &mut tally, now) {
             Ok(told) => events.extend(told),
-            Err(e) => error = error.or(Some(e)),
+            // The turn is cut here.
+            Err(e) => {
+                error = Some(e);
+                break;
+            }
         }
     }
     if endless(run) {

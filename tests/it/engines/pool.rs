@@ -180,7 +180,9 @@ async fn claude_gets_its_settings_and_no_markers() {
 async fn wrong_choices_are_refused_with_what_would_be_right() {
     let mut bench = Bench::new();
     bench.config.env.insert("PATH".into(), "/nowhere".into());
-    bench.config.engine_bins.insert("claude".into(), "/nowhere/claude".into());
+    for engine in ["claude", "codex", "opencode"] {
+        bench.config.engine_bins.insert(engine.into(), format!("/nowhere/{engine}").into());
+    }
     let pool = bench.pool(1);
     let bad = bench.scenario("bad", json!({ "turns": [{ "steps": [{ "sya": "x" }] }] }));
     let choice = |engine: Option<&str>, model: Option<&str>| EngineChoice {
@@ -189,12 +191,16 @@ async fn wrong_choices_are_refused_with_what_would_be_right() {
         ..EngineChoice::default()
     };
     for (choice, code, words) in [
-        (choice(Some("codex"), None), Code::NotAvailableYet, "use one of claude, scripted"),
+        (choice(Some("acp"), None), Code::NotAvailableYet, "use one of claude, codex"),
+        (choice(Some("codex"), None), Code::EngineUnavailable, "CLAWO_CODEX_BIN"),
+        (choice(Some("opencode"), None), Code::EngineUnavailable, "/nowhere/opencode"),
         (choice(Some("gemini"), None), Code::InvalidArgument, "`acp` with the gemini preset"),
         (choice(Some("cursor"), None), Code::InvalidArgument, "replacement"),
         (choice(Some("clod"), None), Code::InvalidArgument, "no engine is called `clod`"),
         (choice(Some("claude"), None), Code::EngineUnavailable, "CLAWO_CLAUDE_BIN"),
+        (choice(None, None), Code::EngineUnavailable, "npm install -g opencode-ai"),
         (choice(None, None), Code::EngineUnavailable, "engine \"scripted\""),
+        (choice(Some("custom"), None), Code::InvalidArgument, "customEngine"),
         (choice(Some("scripted"), None), Code::InvalidArgument, "demo-solve, echo, noop"),
         (choice(Some("scripted"), Some("ehco")), Code::InvalidArgument, "no built-in scenario is called `ehco`"),
         (choice(Some("scripted"), Some("/nowhere/x.json")), Code::InvalidArgument, "failed to read the scenario"),
