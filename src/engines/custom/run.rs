@@ -180,7 +180,8 @@ impl Program for Described {
             let steps = self.machine.skipped(bytes, head);
             return self.claude(steps, tally);
         }
-        self.cut = true;
+        // Another line may hold the reply; where all of it together is read, a part of it is gone.
+        self.cut |= self.engine.output != Output::Ndjson;
         vec![TurnEvent::Note(format!("a line of {bytes} bytes was too long and was skipped"))]
     }
 

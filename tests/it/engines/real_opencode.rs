@@ -1,9 +1,15 @@
 //! The real OpenCode against a scripted model on loopback. `CLAWO_TEST_OPENCODE` names its native program.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use claw_orchestrator::{
-    engines::{ErrorClass, TurnEvent},
+    engines::{ErrorClass, Sink, TurnEvent},
     model::spec::SandboxMode,
 };
 use serde_json::json;
@@ -77,14 +83,19 @@ async fn killed_and_interrupted_turns_go_on() {
     let Some((bench, _model)) = opencode(&script) else { return };
     let (spec, mark) = marked(&bench, "opencode", "kill");
     let mut session = open(&bench.pool(1), spec).await;
+    // Its first line, and with it the id, comes a while after the command began.
+    let spoke = Arc::new(AtomicBool::new(false));
+    let sink: Sink = {
+        let spoke = Arc::clone(&spoke);
+        Arc::new(move |event| spoke.store(matches!(event, TurnEvent::Text(_)), Ordering::Relaxed))
+    };
     let kill = async {
-        until("the command runs", || bench.repo().join("one").exists()).await;
-        // Its line about the step, and with it the id, comes a moment after the command began.
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        let runs = || bench.repo().join("one").exists() && spoke.load(Ordering::Relaxed);
+        until("the command runs", runs).await;
         let program = processes(&mark).into_iter().find(|(_, c)| c.contains("run --format json")).unwrap().0;
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(program), nix::sys::signal::Signal::SIGKILL).unwrap();
     };
-    let (outcome, ()) = tokio::join!(say(&mut session, "wait"), kill);
+    let (outcome, ()) = tokio::join!(session.turn("wait", sink, CancellationToken::new()), kill);
     assert_eq!(class(&outcome), Some(ErrorClass::Crashed), "{outcome:?}");
     assert!(message(&outcome).contains("signal 9") && outcome.native_id.is_some(), "{outcome:?}");
     assert_eq!(alive(&mark), Vec::<String>::new());

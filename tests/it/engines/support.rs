@@ -178,7 +178,7 @@ pub(crate) fn alive(mark: &str) -> Vec<String> {
 pub(crate) async fn until(what: &str, test: impl Fn() -> bool) {
     let begun = Instant::now();
     while !test() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "never: {what}");
+        assert!(begun.elapsed() < Duration::from_secs(90), "never: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
