@@ -259,10 +259,15 @@ impl PooledSession {
             return TurnOutcome::failed(error);
         }
         let Some((session, _)) = &mut self.live else { return TurnOutcome::failed(closed()) };
-        let preface = if request.message.command { None } else { self.preface.take() };
+        let preface = self.preface.as_ref().filter(|_| !request.message.command);
+        let prefaced = preface.is_some();
         let text = preface.map(|preface| format!("{preface}\n\n{}", request.message.text));
         let message = Message { text: text.as_deref().unwrap_or(request.message.text), ..request.message };
         let mut outcome = session.turn(TurnRequest { message, ..request }).await;
+        // A turn that began no conversation told nobody.
+        if prefaced && (outcome.ok || session.native_id().is_some()) {
+            self.preface = None;
+        }
         self.settle(&mut outcome);
         outcome
     }

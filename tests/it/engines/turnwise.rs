@@ -251,6 +251,25 @@ async fn a_descendant_does_not_hold_the_turn() {
     session.close().await;
 }
 
+/// A system prompt that goes in front of the first message is said until a conversation has it, and then no more.
+#[tokio::test]
+async fn a_system_prompt_is_not_lost_with_a_failed_start() {
+    let mut bench = Bench::new();
+    let body = format!(
+        "cat >> prompts; echo '|' >> prompts; echo >> calls\nif [ $(wc -l < calls) -lt 2 ]; then exit 2; fi\n{}",
+        print(&codex(&[said("done"), completed(1)]))
+    );
+    play(&mut bench, "codex", &body);
+    let mut spec = spec(&bench, "codex");
+    spec.append_system_prompt = Some("Be brief.".into());
+    let mut session = open(&bench.pool(1), spec).await;
+    assert_eq!(class(&say(&mut session, "one").await), Some(ErrorClass::StartFailed));
+    assert!(say(&mut session, "two").await.ok && say(&mut session, "three").await.ok);
+    session.close().await;
+    let prompts = std::fs::read_to_string(bench.repo().join("prompts")).unwrap();
+    assert_eq!(prompts, "Be brief.\n\none|\nBe brief.\n\ntwo|\nthree|\n");
+}
+
 fn names(dir: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
     entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect()
