@@ -14,7 +14,7 @@
 //!  died or dropped    --end of file-->  the same without grace, then exits
 //! ```
 //!
-//! "Nothing left" is the kernel's word (no child, with everything below adopted), never the result of a scan: a relay,
+//! A supervisor's "nothing left" is the kernel's word (no child, with everything below adopted), never the result of a scan: a relay,
 //! whose links each start the next one and end, hides from scans. What has not ended within `KILL_LIMIT` is named to
 //! a server that lives; when the server is dead the supervisor stays until nothing is left.
 //!
