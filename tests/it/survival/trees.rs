@@ -84,7 +84,7 @@ fn no_tree_outlives_what_started_it() {
     );
     neighbour.start(&next_door, "calm", json!({ "name": "calm", "nodes": [agent("a", "x", &model)] }));
     within(PATIENCE, "the neighbour's child", || !sleeping(&calm).is_empty());
-    let theirs = living(&calm);
+    let theirs = sleeping(&calm);
 
     let mut host = Host::open(&world);
     let mut took = Vec::new();
@@ -127,7 +127,7 @@ fn no_tree_outlives_what_started_it() {
             shown(&world, &id, |v| v["interrupted"] == true);
         }
     }
-    assert_eq!(living(&calm), theirs, "the neighbour's");
+    assert_eq!(sleeping(&calm), theirs, "the neighbour's");
     assert_eq!(neighbour.until("calm", |_| true)["live"], true);
     neighbour.call("workflow_cancel", json!({ "runId": "calm" }));
     assert_eq!(living(&calm), [""; 0]);
