@@ -5,7 +5,9 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 
 use super::{
-    Error, Inner, Result, StatusQuery, recovery,
+    Error, Inner, Result, StatusQuery,
+    live::Live,
+    recovery,
     verdict::{self, InForce},
     view::{EventView, GateView, NodeView, RunView},
 };
@@ -35,6 +37,8 @@ pub(super) struct Found {
     pub(super) record: Arc<RunRecord>,
     /// Whether a live process executes it.
     pub(super) live: bool,
+    /// How it is executed here, when it was read from that.
+    pub(super) here: Option<Live>,
 }
 
 /// Reads a run.
@@ -42,7 +46,7 @@ pub(super) async fn load(kernel: &Arc<Inner>, run: &RunId) -> Result<Found> {
     // Its only writer is here, so what it last committed is all there is; a wait for storage is known only to it.
     if let Some(live) = kernel.live.get(run) {
         let record = live.record.borrow().clone();
-        return Ok(Found { spec: live.spec, record, live: true });
+        return Ok(Found { spec: Arc::clone(&live.spec), record, live: true, here: Some(live) });
     }
     let (store, id) = (kernel.store.clone(), run.clone());
     let read = tasks::blocking("load", move || {
@@ -53,7 +57,7 @@ pub(super) async fn load(kernel: &Arc<Inner>, run: &RunId) -> Result<Found> {
     .await
     .map_err(|e| super::internal(&e))?;
     let (spec, record, live) = read.map_err(|e| super::store_error(&e))?;
-    Ok(Found { spec: Arc::new(spec), record: Arc::new(record), live })
+    Ok(Found { spec: Arc::new(spec), record: Arc::new(record), live, here: None })
 }
 
 /// A run as it stands, after waiting for a change when asked to.
