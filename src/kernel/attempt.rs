@@ -137,6 +137,8 @@ impl Actor {
                 Some(command) = self.commands.recv() => match command {
                     Command::Cancel { reason, done } => {
                         replies.push(done);
+                        // An agent whose run another process has is given no time to end.
+                        self.writer.with(|claim| claim.check()).await?;
                         return Ok(Watched::Stopped(Stop::Cancelled, reason));
                     }
                     Command::Steer { steer, done } => {
