@@ -9,6 +9,9 @@ use super::{Contract, NodeId};
 /// Id of the verifier that a run-level contract appends.
 pub const VERIFY_NODE: &str = "__verify";
 
+/// Longest objective of a goal, in characters; the engines take no longer one.
+pub const OBJECTIVE_MAX: usize = 4000;
+
 /// What a run executes. Written once as `spec.json` and never changed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkflowSpec {
