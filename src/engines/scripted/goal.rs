@@ -34,7 +34,9 @@ impl Agent<'_> {
         match &self.progress.goal {
             None => "No goal set. Usage: `/goal <condition>`".to_owned(),
             Some(goal) if goal.turns == 0 => format!("Goal active: {} (not yet evaluated)", goal.condition),
-            Some(goal) => format!("Goal active: {} ({} turns)\nLast check: {}", goal.condition, goal.turns, goal.reason),
+            Some(goal) => {
+                format!("Goal active: {} ({} turns)\nLast check: {}", goal.condition, goal.turns, goal.reason)
+            }
         }
     }
 

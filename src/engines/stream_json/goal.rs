@@ -17,7 +17,8 @@ use crate::{
 };
 
 /// Said when the program's own cap of refusals in a row ended its turn and the goal is still open, or after a stall.
-const GO_ON: &str = "The goal is not reached yet. Go on with it from where you stopped, without repeating what is done.";
+const GO_ON: &str =
+    "The goal is not reached yet. Go on with it from where you stopped, without repeating what is done.";
 /// Times a turn that the program's cap ended is gone on with; each is up to nine refusals of the judge.
 const MAX_WENT_ON: u32 = 32;
 /// Looks at a session file that does not say yet how the goal ended; it is written behind the output.
