@@ -70,7 +70,7 @@ impl Scripted {
         Self { context }
     }
 
-    fn launch(&self, spec: SessionSpec) -> Result<Launch, String> {
+    fn launch(&self, spec: &SessionSpec) -> Result<Launch, String> {
         let model = model(&spec.choice)?;
         Scenario::load(self.context.fs.as_ref(), model, &spec.cwd).map_err(|e| e.to_string())?;
         let scenario = if scenario::is_path(model) { spec.cwd.join(model).into() } else { OsString::from(model) };
@@ -93,7 +93,7 @@ impl Scripted {
         }
         let config = &self.context.config;
         let env = environment::build(config, Rules { needed: &[] }, self.added(), &spec.run_env, &[]);
-        Ok(self.context.launch(NAME, config.program.clone(), args, env, &spec, Stdin::Pipe))
+        Ok(self.context.launch(NAME, config.program.clone(), args, env, spec, Stdin::Pipe))
     }
 
     /// Where agents keep their conversations.
@@ -181,7 +181,7 @@ impl Engine for Scripted {
         Box::pin(async move {
             let transcript = Transcript::in_directory(self.context.fs.clone(), self.state());
             let dialect = StreamJson::with_goals(spec.options.goal.clone(), transcript);
-            let launch = self.launch(spec).map_err(|text| EngineError::new(ErrorClass::Other, text))?;
+            let launch = self.launch(&spec).map_err(|text| EngineError::new(ErrorClass::Other, text))?;
             let session = Conversation::start(launch, Box::new(dialect), &cancel).await?;
             Ok(Box::new(session) as Box<dyn Session>)
         })

@@ -11,7 +11,8 @@ use serde_json::Value;
 use super::{StreamJson, str_of, transcript::Word, user_line};
 use crate::{
     engines::{
-        Answer, Ask, EngineError, ErrorClass, GoalEnd, GoalSet, GoalStatus, GoalView, TurnOutcome, Usage, dialect::Step,
+        Answer, Ask, EngineError, ErrorClass, GoalEnd, GoalSet, GoalStatus, GoalView, TurnEvent, TurnOutcome, Usage,
+        dialect::Step,
     },
     model::{Time, spec::OBJECTIVE_MAX},
 };
@@ -136,7 +137,8 @@ impl StreamJson {
         if let Some(goal) = &mut self.goal {
             goal.since.get_or_insert(now);
         }
-        if str_of(value, "type") == "result" && value.get("origin").is_none() {
+        let background = value.get("origin").map(|o| str_of(o, "kind")) == Some("task-notification");
+        if str_of(value, "type") == "result" && !background {
             return self.goal_result(value, now);
         }
         let mut steps = self.value(value, now);
@@ -150,10 +152,10 @@ impl StreamJson {
                 false
             }
             ("assistant", _) => {
-                let words = steps.iter().rev().find_map(|s| match s {
-                    Step::Event(crate::engines::TurnEvent::Text(text)) => Some(text.clone()),
-                    _ => None,
-                });
+                let words = steps
+                    .iter()
+                    .rev()
+                    .find_map(|s| if let Step::Event(TurnEvent::Text(text)) = s { Some(text.clone()) } else { None });
                 if let (Some(words), Some(goal)) = (words, &mut self.goal) {
                     goal.view.last_message = Some(words.chars().take(WORDS_MAX).collect());
                 }

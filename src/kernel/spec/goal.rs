@@ -86,7 +86,7 @@ fn launcher(f: &mut Fields<'_>, out: &mut Vec<Problem>) -> Vec<String> {
         match value.as_str() {
             Some(word) if word.contains('\0') => out.push(Problem::new(path, "contains a NUL character")),
             Some(word) if word.len() > WORD_MAX => {
-                out.push(Problem::new(path, format!("longer than {WORD_MAX} bytes")))
+                out.push(Problem::new(path, format!("longer than {WORD_MAX} bytes")));
             }
             Some(word) if index == 0 && word.trim().is_empty() => out.push(Problem::new(path, "names no program")),
             Some(word) => words.push(word.to_owned()),
