@@ -12,7 +12,11 @@ use super::{
     view::{EventView, GateView, NodeView, RunView},
 };
 use crate::{
-    model::{NodeState, RunId, RunRecord, RunState, WorkflowSpec, run::NodeRecord, spec::OnFailure},
+    model::{
+        NodeState, RunId, RunRecord, RunState, WorkflowSpec,
+        run::{GoalState, NodeRecord},
+        spec::OnFailure,
+    },
     nodes::prompt::cut,
     sys::tasks,
 };
@@ -25,6 +29,8 @@ pub(super) const WAIT_MAX: Duration = Duration::from_millis(55_000);
 const POLL: Duration = Duration::from_millis(100);
 /// Beginning of an output shown in a status, in bytes.
 const OUTPUT_SHOWN: usize = 400;
+/// Bytes of an objective and of an agent's last words in a status.
+const GOAL_SHOWN: usize = 400;
 /// Nodes shown in a status; a spec may have 1 000.
 const NODES_SHOWN: usize = 100;
 
@@ -224,11 +230,20 @@ fn node_view(node: &NodeRecord, now_ms: i64) -> NodeView {
         output,
         output_bytes,
         evidence_id: node.evidence_id.clone(),
+        goal: goal_view(node),
         child_run_id: node.child_run_id.clone(),
         retry_at: node.retry_at,
         duration_ms: duration.and_then(|ms| u64::try_from(ms).ok()),
         cost_usd: node.cost_usd,
     }
+}
+
+/// Where a node's goal stands, with long texts cut.
+fn goal_view(node: &NodeRecord) -> Option<GoalState> {
+    let mut goal = crate::nodes::goal::shown(node.data.as_ref())?;
+    goal.objective = cut(&goal.objective, GOAL_SHOWN).0.to_owned();
+    goal.last_message = goal.last_message.map(|words| cut(&words, GOAL_SHOWN).0.to_owned());
+    Some(goal)
 }
 
 /// What a person needs to decide, with the exact call that answers.
