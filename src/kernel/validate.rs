@@ -15,9 +15,10 @@ use super::{
 };
 use crate::{
     config::paths::check_dir,
+    engines::{Opt, Support},
     model::{
         CheckSpec, Code, Contract, NodeKind, Problem, RunId, WorkflowSpec,
-        spec::{Condition, ContractSource, EngineChoice, SubflowSource, VERIFY_NODE, Workspace},
+        spec::{Condition, ContractSource, EngineChoice, SandboxMode, SubflowSource, VERIFY_NODE, Workspace},
     },
 };
 
@@ -123,6 +124,9 @@ fn references(
                 directory(kernel, &root, fanout.cwd.as_deref(), &at, errors);
                 for (i, agent) in fanout.agents.iter().enumerate() {
                     engine(kernel, &agent.choice, &format!("{at}.agents[{i}].engine"), errors);
+                    if agent.sandbox == Some(SandboxMode::ReadOnly) {
+                        read_only(kernel, &agent.choice, &format!("{at}.agents[{i}].sandboxMode"), errors);
+                    }
                 }
                 if fanout.synthesize {
                     engine(kernel, &fanout.synthesis, &join(&at, "synthesisEngine"), errors);
@@ -269,6 +273,15 @@ fn engine(kernel: &Inner, choice: &EngineChoice, at: &str, errors: &mut Vec<Prob
     match kernel.services.registry.resolve(choice) {
         Ok(engine) => errors.extend(engine.check(choice).into_iter().map(|why| Problem::new(at, why))),
         Err(e) => errors.push(Problem::new(at, e.to_string())),
+    }
+}
+
+/// Whether whoever answers to a choice can be kept from writing.
+fn read_only(kernel: &Inner, choice: &EngineChoice, at: &str, errors: &mut Vec<Problem>) {
+    let found = kernel.services.registry.resolve(choice);
+    if let Some(engine) = found.ok().filter(|engine| engine.support(Opt::ReadOnly) == Support::Refused) {
+        let text = format!("engine `{}` cannot be kept from writing; use another one", engine.name());
+        errors.push(Problem::new(at, text));
     }
 }
 

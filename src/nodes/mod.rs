@@ -7,6 +7,7 @@ pub mod agent;
 pub mod budget;
 pub mod fanout;
 pub mod prompt;
+pub mod read_only;
 pub mod subflow;
 pub mod turn;
 pub mod verifier;

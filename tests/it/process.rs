@@ -53,6 +53,7 @@ impl Marker {
             env: self.env(),
             cwd: "/".into(),
             stdin: Stdin::Null,
+            writable: None,
         }
     }
 
