@@ -7,6 +7,7 @@
 //! `conversation` owns pipes, clocks and the end of the tree. Or a process for every turn.
 
 pub mod account;
+pub mod acp;
 pub mod breaker;
 pub mod capabilities;
 pub mod claude;

@@ -72,6 +72,8 @@ pub struct SessionOptions {
     pub extra_args: Vec<String>,
     /// The program of the `custom` engine.
     pub custom: Option<Arc<CustomEngine>>,
+    /// Where its programs may write, beside their own state, when they may not everywhere. Set by the pool.
+    pub writable: Option<Vec<PathBuf>>,
     /// Total of the conversation in `resume` that was counted before; see [`Counter`](super::account::Counter).
     pub counted: Option<Usage>,
     /// The goal of the conversation in `resume`, for engines that do not keep its bounds themselves.

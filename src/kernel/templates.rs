@@ -100,14 +100,13 @@ fn solve(task: &str, args: &Value, contract: bool, out: &mut Vec<Problem>) -> Op
     let mut implementer = Map::new();
     if let Some(value) = f.raw("implementer") {
         let mut who = Fields::of(value, "implementer", out)?;
-        for key in ["engine", "model", "effort", "permissionMode"] {
+        for key in ["engine", "model", "effort", "permissionMode", "acpAgent"] {
             if let Some(value) = who.raw(key) {
                 implementer.insert(key.to_owned(), value.clone());
             }
         }
         who.finish(out);
     }
-    f.later("acpAgent", &[], out);
     f.finish(out);
 
     let scouts = scouts.unwrap_or_else(|| {
@@ -220,6 +219,7 @@ fn fanout(task: &str, args: &Value, out: &mut Vec<Problem>) -> Option<Value> {
             "synthesize",
             "synthesisEngine",
             "synthesisModel",
+            "synthesisAcpAgent",
             "maxTurnsPerAgent",
             "maxBudgetUsd",
             "agentTimeoutMs",

@@ -15,9 +15,10 @@ use super::{
 };
 use crate::{
     config::paths::check_dir,
+    engines::{Opt, Support},
     model::{
         CheckSpec, Code, Contract, NodeKind, Problem, RunId, WorkflowSpec,
-        spec::{Condition, ContractSource, EngineChoice, GoalNode, SubflowSource, VERIFY_NODE, Workspace},
+        spec::{Condition, ContractSource, EngineChoice, GoalNode, SandboxMode, SubflowSource, VERIFY_NODE, Workspace},
     },
 };
 
@@ -123,6 +124,9 @@ fn references(
                 directory(kernel, &root, fanout.cwd.as_deref(), &at, errors);
                 for (i, agent) in fanout.agents.iter().enumerate() {
                     engine(kernel, &agent.choice, &format!("{at}.agents[{i}].engine"), errors);
+                    if agent.sandbox == Some(SandboxMode::ReadOnly) {
+                        read_only(kernel, &agent.choice, &format!("{at}.agents[{i}].sandboxMode"), errors);
+                    }
                 }
                 if fanout.synthesize {
                     engine(kernel, &fanout.synthesis, &join(&at, "synthesisEngine"), errors);
@@ -283,6 +287,15 @@ fn follower(kernel: &Inner, goal: &GoalNode, at: &str, errors: &mut Vec<Problem>
     let resolved = kernel.services.registry.resolve(&goal.choice);
     if let Some(engine) = resolved.ok().filter(|e| !e.capabilities().goals) {
         errors.push(Problem::new(join(at, "engine"), format!("{} follows no goals", engine.name())));
+    }
+}
+
+/// Whether whoever answers to a choice can be kept from writing.
+fn read_only(kernel: &Inner, choice: &EngineChoice, at: &str, errors: &mut Vec<Problem>) {
+    let found = kernel.services.registry.resolve(choice);
+    if let Some(engine) = found.ok().filter(|engine| engine.support(Opt::ReadOnly) == Support::Refused) {
+        let text = format!("engine `{}` cannot be kept from writing; use another one", engine.name());
+        errors.push(Problem::new(at, text));
     }
 }
 

@@ -176,6 +176,9 @@ pub enum SandboxMode {
 }
 
 impl SandboxMode {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::ReadOnly, Self::WorkspaceWrite, Self::DangerFullAccess];
+
     /// The word on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -249,6 +252,9 @@ pub struct FanoutAgent {
     /// Who answers.
     #[serde(default)]
     pub choice: EngineChoice,
+    /// What it may do to files; absent leaves it to the engine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxMode>,
     /// Put before the shared task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persona: Option<String>,

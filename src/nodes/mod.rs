@@ -8,6 +8,7 @@ pub mod budget;
 pub mod fanout;
 pub mod goal;
 pub mod prompt;
+pub mod read_only;
 pub mod subflow;
 pub mod turn;
 pub mod verifier;

@@ -15,7 +15,7 @@ use crate::{
     model::{
         Time,
         run::{Spend, Waiting},
-        spec::EngineChoice,
+        spec::{EngineChoice, SandboxMode},
     },
 };
 
@@ -40,6 +40,8 @@ pub struct Turn {
     pub choice: EngineChoice,
     /// Directory.
     pub cwd: PathBuf,
+    /// What the agent may do to files.
+    pub sandbox: Option<SandboxMode>,
     /// What is said.
     pub message: String,
     /// Text added to the system prompt.
@@ -203,7 +205,7 @@ async fn once(ctx: &NodeCtx, turn: &Turn, stopped: Option<&Stopped>) -> Done {
         max_budget_usd: turn.max_budget_usd,
         resume: resume.cloned(),
         run_env: ctx.attempt.run_env.clone(),
-        options: SessionOptions::default(),
+        options: SessionOptions { sandbox: turn.sandbox, ..SessionOptions::default() },
     };
     let mut message = turn.message.clone();
     let mut opened = match stopped {

@@ -59,6 +59,8 @@ pub enum NodeShape {
         session_name: Option<String>,
         /// Default bypassPermissions.
         permission_mode: Option<String>,
+        /// Agent that engine acp runs.
+        acp_agent: Option<String>,
         append_system_prompt: Option<String>,
     },
     /// Several agents on one prompt.
@@ -80,6 +82,7 @@ pub enum NodeShape {
         synthesis_engine: Option<String>,
         synthesis_model: Option<String>,
         synthesis_permission_mode: Option<String>,
+        synthesis_acp_agent: Option<String>,
         max_turns_per_agent: Option<u32>,
         /// Cap of each agent in US dollars.
         max_budget_usd: Option<f64>,

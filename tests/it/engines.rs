@@ -2,6 +2,8 @@
 
 mod pool;
 mod processes;
+mod read_only;
+mod real_acp;
 mod real_claude;
 mod sessions;
 mod support;

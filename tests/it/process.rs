@@ -92,6 +92,7 @@ impl Marker {
             env: self.env(),
             cwd: "/".into(),
             stdin: Stdin::Null,
+            writable: None,
         }
     }
 

@@ -6,7 +6,7 @@
 mod classify;
 mod dialect;
 mod goal;
-mod parse;
+pub(super) mod parse;
 #[cfg(test)]
 mod replay;
 mod transcript;
@@ -403,7 +403,7 @@ fn blocks(message: &Value) -> impl Iterator<Item = &Value> {
     message.get("content").and_then(Value::as_array).into_iter().flatten()
 }
 
-fn str_of<'a>(value: &'a Value, key: &str) -> &'a str {
+pub(super) fn str_of<'a>(value: &'a Value, key: &str) -> &'a str {
     value.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
@@ -420,7 +420,7 @@ fn summary(input: &Value) -> String {
 }
 
 /// `text` on one line, at most `max` characters.
-fn cut(text: &str, max: usize) -> String {
+pub(super) fn cut(text: &str, max: usize) -> String {
     let mut out: String = text.chars().take(max).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.chars().nth(max).is_some() {
         out.push('…');

@@ -27,12 +27,14 @@
 //! asked for are ended, and a program that leaves its group escapes.
 
 mod client;
+mod confine;
 mod protocol;
 mod subreaper;
 
 use std::{ffi::OsString, path::PathBuf};
 
 pub use client::{Child, Supervisor};
+pub use confine::can_confine;
 pub use subreaper::supervisor_main;
 
 /// Variable that names the server process which started something.
@@ -63,6 +65,9 @@ pub struct ChildSpec {
     pub cwd: PathBuf,
     /// Whether standard input is a pipe; otherwise it is empty.
     pub stdin: Stdin,
+    /// Where it may write, when it may not everywhere: then everything that its supervisor starts from now on is held
+    /// to these paths, and does not start where the kernel cannot hold it; see [`can_confine`].
+    pub writable: Option<Vec<PathBuf>>,
 }
 
 /// Standard input of a child.

@@ -384,6 +384,11 @@ impl Subreaper {
         command.args(launch.args.iter().map(|arg| &arg.0));
         command.env_clear().envs(launch.env.iter().map(|(name, value)| (&name.0, &value.0)));
         command.current_dir(cwd).process_group(0).stdin(stdin).stdout(stdout).stderr(stderr);
+        if let Some(writable) = &launch.writable {
+            // This process writes nothing itself, so it is held as well, and what it starts inherits that.
+            super::confine::confine(writable.iter().map(|path| Path::new(&path.0)))
+                .map_err(|e| (format!("the kernel cannot keep it from writing: {e}"), false))?;
+        }
         start_program(&mut command).map_err(|e| {
             // The file is there, so it is the program in its first line that is not.
             let interpreter = e.kind() == io::ErrorKind::NotFound;
