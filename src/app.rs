@@ -7,7 +7,7 @@ use crate::{
     engines::{Pool, Registry},
     git::Git,
     kernel::{Kernel, Role},
-    nodes::Services,
+    nodes::{Services, read_only::ReadOnly},
     store::{FileStore, MIN_FREE, Options},
     sys::{
         Clock, Fs, RealFs, SystemClock, host_name,
@@ -104,7 +104,8 @@ impl App {
             Mode::Command | Mode::Record | Mode::Stdio => SESSIONS_DESKTOP,
             Mode::Serve => SESSIONS_SERVER,
         });
-        let pool = Arc::new(Pool::new(registry.clone(), &config.home, fs.clone(), sessions));
+        let isolation = Arc::new(ReadOnly::new(git.clone(), &config.home));
+        let pool = Arc::new(Pool::new(registry.clone(), &config.home, fs.clone(), sessions).with_isolation(isolation));
         let services = Services {
             config: config.clone(),
             fs: fs.clone(),

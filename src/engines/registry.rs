@@ -3,7 +3,8 @@
 use std::{ffi::OsString, path::PathBuf, sync::Arc};
 
 use super::{
-    Engine, Limits, SessionSpec, agy, claude, codex, custom, environment, grok, opencode, process::Launch, scripted,
+    Engine, Limits, SessionSpec, acp, agy, claude, codex, custom, environment, grok, opencode, process::Launch,
+    scripted,
 };
 use crate::{
     config::Config,
@@ -17,11 +18,11 @@ use crate::{
 
 /// Engines of this version.
 const NAMES: &[&str] =
-    &[claude::NAME, codex::NAME, opencode::NAME, agy::NAME, grok::NAME, custom::NAME, scripted::NAME];
+    &[claude::NAME, codex::NAME, opencode::NAME, acp::NAME, agy::NAME, grok::NAME, custom::NAME, scripted::NAME];
 /// Those that answer when a spec names none, the first one found.
 const DEFAULTS: &[&str] = &[claude::NAME, codex::NAME, opencode::NAME];
 /// Engines of later versions.
-const LATER: &[&str] = &["codex-app", "acp"];
+const LATER: &[&str] = &["codex-app"];
 /// Names of old and what took their place.
 const LEGACY: &[(&str, &str)] =
     &[("gemini", "`acp` with the gemini preset, or `agy`"), ("cursor", "`acp` with a preset, or `grok`")];
@@ -59,9 +60,13 @@ impl Context {
             }
             None => (program, args),
         };
+        let writable = spec.options.writable.clone().map(|mut paths| {
+            paths.extend(state_dirs(&env.vars));
+            paths
+        });
         Launch {
             engine,
-            child: ChildSpec { program, args, env: env.vars, cwd: spec.cwd.clone(), stdin },
+            child: ChildSpec { program, args, env: env.vars, cwd: spec.cwd.clone(), stdin, writable },
             supervise: self.supervise(),
             redactor: Redactor::new(env.secrets),
             limits: self.limits,
@@ -73,6 +78,35 @@ impl Context {
     pub(crate) fn supervise(&self) -> supervise::Options {
         supervise::Options { program: self.config.program.clone(), owner: self.owner.clone() }
     }
+}
+
+/// Directories in which programs of engines keep their own state, below the home directory of the account. One that
+/// must not write anything else still logs in, keeps transcripts and caches.
+const STATE: &[&str] = &[
+    ".cache",
+    ".claude",
+    ".claude.json",
+    ".codex",
+    ".config/goose",
+    ".config/opencode",
+    ".gemini",
+    ".kimi",
+    ".local/share/goose",
+    ".local/share/opencode",
+    ".local/state/goose",
+    ".local/state/opencode",
+];
+/// Variables that name further ones.
+const STATE_VARIABLES: &[&str] =
+    &["CLAUDE_CONFIG_DIR", "CODEX_HOME", "KIMI_SHARE_DIR", "OPENCODE_CONFIG_DIR", "XDG_CACHE_HOME", "XDG_STATE_HOME"];
+
+/// Where a program with these variables keeps its state.
+fn state_dirs(vars: &[(OsString, OsString)]) -> impl Iterator<Item = PathBuf> {
+    let get = |name: &str| vars.iter().find(|(n, _)| n == name).map(|(_, value)| PathBuf::from(value));
+    let below = get("HOME").into_iter().flat_map(|home| STATE.iter().map(move |dir| home.join(dir)));
+    let named = STATE_VARIABLES.iter().filter_map(|name| get(name));
+    let data = get("XDG_DATA_HOME").into_iter().flat_map(|dir| [dir.join("opencode"), dir.join("goose")]);
+    below.chain(named).chain(data).collect::<Vec<_>>().into_iter()
 }
 
 /// Why no engine answers to a choice.
@@ -101,6 +135,9 @@ pub enum Refusal {
     /// The program is not there.
     #[error("{0}")]
     Unavailable(String),
+    /// The choice names no program, or one that is not there.
+    #[error("{0}")]
+    Choice(String),
 }
 
 impl Refusal {
@@ -109,7 +146,7 @@ impl Refusal {
         match self {
             Self::NotAvailableYet { .. } => Code::NotAvailableYet,
             Self::Legacy { .. } | Self::Unknown { .. } => Code::InvalidArgument,
-            Self::Unavailable(_) => Code::EngineUnavailable,
+            Self::Unavailable(_) | Self::Choice(_) => Code::EngineUnavailable,
         }
     }
 }
@@ -143,6 +180,7 @@ impl Registry {
             Arc::new(agy::Agy::new(Arc::clone(&registry.context))),
             Arc::new(grok::Grok::new(Arc::clone(&registry.context))),
             Arc::new(custom::Custom::new(Arc::clone(&registry.context))),
+            Arc::new(acp::Acp::new(Arc::clone(&registry.context))),
             Arc::new(scripted::Scripted::new(Arc::clone(&registry.context))),
         ];
         registry
@@ -194,17 +232,25 @@ impl Registry {
 
     /// The engine that answers to `choice`; its program is there.
     pub fn resolve(&self, choice: &EngineChoice) -> Result<Arc<dyn Engine>, Refusal> {
-        let asked = choice.engine.as_deref().or(self.context.config.default_engine.as_deref());
+        let implied = choice.acp_agent.as_ref().map(|_| acp::NAME);
+        let asked = choice.engine.as_deref().or(implied).or(self.context.config.default_engine.as_deref());
         if let Some(name) = asked {
             let engine = self.get(name)?;
-            return if engine.program().is_some() || engine.program_in_options() {
-                Ok(engine)
-            } else {
-                Err(self.missing(name))
-            };
+            if implied.is_some_and(|acp| acp != name) {
+                let text = format!("engine `{name}` runs no acp agent; use engine \"acp\" or leave `acpAgent` out");
+                return Err(Refusal::Choice(text));
+            }
+            if engine.program_of(choice).is_some() || engine.program_in_options() {
+                return Ok(engine);
+            }
+            // What is wrong with the choice says more than that nothing answers to it.
+            return Err(match engine.check(choice).into_iter().next() {
+                Some(problem) => Refusal::Choice(problem),
+                None => self.missing(name),
+            });
         }
         let mut real = DEFAULTS.iter().filter_map(|name| self.engines.iter().find(|e| e.name() == *name));
-        real.find(|e| e.program().is_some()).map(Arc::clone).ok_or_else(|| {
+        real.find(|e| e.program_of(choice).is_some()).map(Arc::clone).ok_or_else(|| {
             Refusal::Unavailable(
                 "no engine was found; install Claude Code (npm install -g @anthropic-ai/claude-code), Codex (npm install \
                  -g @openai/codex) or OpenCode (npm install -g opencode-ai), or name its program in CLAWO_CLAUDE_BIN, \

@@ -3,6 +3,8 @@
 mod openai;
 mod pool;
 mod processes;
+mod read_only;
+mod real_acp;
 mod real_claude;
 mod real_codex;
 mod real_opencode;

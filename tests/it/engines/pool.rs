@@ -191,7 +191,7 @@ async fn wrong_choices_are_refused_with_what_would_be_right() {
         ..EngineChoice::default()
     };
     for (choice, code, words) in [
-        (choice(Some("acp"), None), Code::NotAvailableYet, "use one of claude, codex"),
+        (choice(Some("codex-app"), None), Code::NotAvailableYet, "use one of claude, codex"),
         (choice(Some("codex"), None), Code::EngineUnavailable, "CLAWO_CODEX_BIN"),
         (choice(Some("opencode"), None), Code::EngineUnavailable, "/nowhere/opencode"),
         (choice(Some("gemini"), None), Code::InvalidArgument, "`acp` with the gemini preset"),
