@@ -76,9 +76,12 @@ impl Opencode {
         let rules = Rules { needed: NEEDED };
         let added = context.config.engine_env.get(NAME).cloned().unwrap_or_default();
         let env = environment::build(&context.config, rules, &added, &spec.run_env, FIXED);
-        let scratch = Scratch::new(&context, Vec::new()).await?;
-        let program = Box::new(Run::new(spec.clone(), Some(scratch.path().to_owned())));
-        Ok(Turnwise::new(Parts { engine: NAME, context, path, env, spec, scratch: Some(scratch) }, program))
+        // A session that must not write has a place for temporary files already, and may write nowhere else.
+        let placed = spec.run_env.iter().any(|(name, _)| name == "TMPDIR");
+        let scratch = if placed { None } else { Some(Scratch::new(&context, Vec::new()).await?) };
+        let temp = scratch.as_ref().map(|s| s.path().to_owned());
+        let program = Box::new(Run::new(spec.clone(), temp));
+        Ok(Turnwise::new(Parts { engine: NAME, context, path, env, spec, scratch }, program))
     }
 }
 

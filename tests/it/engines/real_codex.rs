@@ -5,6 +5,7 @@ use std::time::Duration;
 use claw_orchestrator::{
     engines::{ErrorClass, TurnEvent},
     model::spec::SandboxMode,
+    sys::supervise::can_confine,
 };
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -83,6 +84,31 @@ async fn read_only_holds() {
     }
     assert!(!bench.repo().join("no.txt").exists());
     session.close().await;
+}
+
+/// EN-3: in a place of its own, in which the program's own sandbox cannot be set up, its commands still run. They read
+/// everything; what they write there is reported and undone, and nothing reaches the user's directory.
+#[tokio::test]
+async fn read_only_in_a_place_of_its_own() {
+    for confined in [true, false] {
+        let run = |command: &str| json!({ "tools": [{ "sh": format!("{command}; sleep 0.3") }] });
+        let script =
+            json!({ "turns": [run("cat given"), { "text": "Read." }, run("echo no > no.txt"), { "text": "Wrote." }] });
+        let Some((bench, model)) = codex(&script) else { return };
+        std::fs::write(bench.repo().join("given"), "treasure\n").unwrap();
+        let (mut spec, _) = marked(&bench, "codex", "place");
+        spec.options.sandbox = Some(SandboxMode::ReadOnly);
+        let mut session = open(&bench.isolating_pool(1, confined), spec).await;
+        let outcome = say(&mut session, "read").await;
+        assert!(outcome.ok && outcome.tool_calls == 1 && outcome.tool_errors == 0, "{outcome:?}");
+        assert!(model.requests().last().unwrap().to_string().contains("treasure"), "the command ran");
+        let outcome = say(&mut session, "write").await;
+        // Where the kernel does not keep it in its place, its own sandbox keeps it from writing.
+        let expected: &[&str] = if confined && can_confine() { &["no.txt"] } else { &[] };
+        assert_eq!(outcome.read_only_violations, expected, "{outcome:?}");
+        assert!(!bench.repo().join("no.txt").exists());
+        session.close().await;
+    }
 }
 
 /// The program is killed in a command, then the turn is cancelled in one: nothing of either runs on, and both times the

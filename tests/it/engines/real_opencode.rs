@@ -64,7 +64,7 @@ async fn files_and_read_only() {
     session.close().await;
     let mut held = spec;
     held.options.sandbox = Some(SandboxMode::ReadOnly);
-    let mut session = open(&pool, held).await;
+    let mut session = open(&bench.isolating_pool(1, true), held).await;
     for _ in 0..2 {
         let outcome = say(&mut session, "write").await;
         assert!(outcome.ok && outcome.tool_errors == 1, "{outcome:?}");
