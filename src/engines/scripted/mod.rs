@@ -40,7 +40,7 @@ use super::{
 };
 use crate::{
     model::spec::EngineChoice,
-    sys::{ids, supervise::Stdin},
+    sys::{fs, ids, supervise::Stdin},
 };
 
 pub use agent::agent_main;
@@ -68,7 +68,7 @@ impl Scripted {
         Self { context }
     }
 
-    fn launch(&self, spec: SessionSpec) -> Result<Launch, String> {
+    fn launch(&self, mut spec: SessionSpec) -> Result<Launch, String> {
         let model = model(&spec.choice)?;
         Scenario::load(self.context.fs.as_ref(), model, &spec.cwd).map_err(|e| e.to_string())?;
         let scenario = if scenario::is_path(model) { spec.cwd.join(model).into() } else { OsString::from(model) };
@@ -77,6 +77,11 @@ impl Scripted {
             None => ("--session-id", ids::uuid()),
         };
         let state = self.context.config.home.join("scripted");
+        if let Some(writable) = &mut spec.options.writable {
+            // It has to be there to be named.
+            fs::create_dir_all(self.context.fs.as_ref(), &state).map_err(|e| e.to_string())?;
+            writable.push(state.clone());
+        }
         let mut args = vec![SUBCOMMAND.into(), scenario, flag.into(), id.into(), "--state".into(), state.into()];
         let turns = spec.max_turns.map(|n| n.to_string());
         for (flag, value) in [

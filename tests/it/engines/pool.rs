@@ -181,6 +181,7 @@ async fn wrong_choices_are_refused_with_what_would_be_right() {
     let mut bench = Bench::new();
     bench.config.env.insert("PATH".into(), "/nowhere".into());
     bench.config.engine_bins.insert("claude".into(), "/nowhere/claude".into());
+    bench.config.engine_bins.insert("gemini".into(), "/nowhere/gemini".into());
     let pool = bench.pool(1);
     let bad = bench.scenario("bad", json!({ "turns": [{ "steps": [{ "sya": "x" }] }] }));
     let choice = |engine: Option<&str>, model: Option<&str>| EngineChoice {
@@ -188,8 +189,18 @@ async fn wrong_choices_are_refused_with_what_would_be_right() {
         model: model.map(Into::into),
         ..EngineChoice::default()
     };
+    let acp =
+        |engine: Option<&str>, agent: &str| EngineChoice { acp_agent: Some(agent.into()), ..choice(engine, None) };
     for (choice, code, words) in [
-        (choice(Some("codex"), None), Code::NotAvailableYet, "use one of claude, scripted"),
+        (choice(Some("codex"), None), Code::NotAvailableYet, "use one of claude, acp, scripted"),
+        (
+            choice(Some("acp"), None),
+            Code::EngineUnavailable,
+            "needs `acpAgent`, the agent it runs: one of opencode, claude",
+        ),
+        (acp(Some("acp"), "gemini"), Code::EngineUnavailable, "CLAWO_GEMINI_BIN"),
+        (acp(None, "nobody"), Code::EngineUnavailable, "no acp agent is called `nobody`; use one of opencode"),
+        (acp(Some("scripted"), "kimi"), Code::EngineUnavailable, "runs no acp agent"),
         (choice(Some("gemini"), None), Code::InvalidArgument, "`acp` with the gemini preset"),
         (choice(Some("cursor"), None), Code::InvalidArgument, "replacement"),
         (choice(Some("clod"), None), Code::InvalidArgument, "no engine is called `clod`"),
