@@ -11,7 +11,7 @@ use super::{
     environment::{self, Rules},
     installed::Installed,
     registry::Context,
-    stream_json::StreamJson,
+    stream_json::{StreamJson, Transcript},
 };
 use crate::{
     model::spec::EngineChoice,
@@ -104,6 +104,14 @@ impl Claude {
         let rules = Rules { needed: NEEDED };
         environment::build(config, rules, &allowed, &spec.run_env, &fixed)
     }
+
+    /// Where the program writes its session files down.
+    fn transcript(&self, spec: &SessionSpec) -> Transcript {
+        let context = self.installed.context();
+        let set = |name: &str| context.config.env.get(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        let home = || set("HOME").unwrap_or_default().join(".claude");
+        Transcript::of_projects(context.fs.clone(), &set("CLAUDE_CONFIG_DIR").unwrap_or_else(home), &spec.cwd)
+    }
 }
 
 /// The arguments of a session. A resumed one does not remember mode, model or system prompt: all is restated.
@@ -160,7 +168,7 @@ impl Engine for Claude {
             interrupt: true,
             steer: false,
             compact: false,
-            goals: false,
+            goals: true,
             own_cost: true,
             counting: Counting::CumulativeProcess,
             efforts: EFFORTS,
@@ -233,8 +241,9 @@ impl Engine for Claude {
             }
             let program = self.program().ok_or_else(|| failed("the program claude was not found".to_owned()))?;
             let env = self.env(&spec);
+            let dialect = StreamJson::with_goals(spec.options.goal.clone(), self.transcript(&spec));
             let launch = self.installed.context().launch(NAME, program, argv(&spec), env, &spec, Stdin::Pipe);
-            let session = Conversation::start(launch, Box::new(StreamJson::new()), &cancel).await?;
+            let session = Conversation::start(launch, Box::new(dialect), &cancel).await?;
             Ok(Box::new(session) as Box<dyn Session>)
         })
     }

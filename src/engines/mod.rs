@@ -39,8 +39,8 @@ pub use pool::{Pool, PoolError, PooledSession, WaitKind};
 pub use process::Limits;
 pub use registry::{Refusal, Registry};
 pub use session::{
-    Answer, Ask, Engine, GoalEnd, GoalNews, GoalPass, GoalRequest, GoalSet, GoalStatus, GoalView, Idle, Listener,
-    Message, Order, Orders, Session, SessionOptions, SessionSpec, TurnRequest, not_supported,
+    Answer, Ask, Engine, GoalEnd, GoalNews, GoalPass, GoalRequest, GoalSet, GoalStatus, GoalView, Idle, KnownGoal,
+    Listener, Message, Order, Orders, Session, SessionOptions, SessionSpec, TurnRequest, not_supported,
 };
 
 /// A boxed future.

@@ -76,6 +76,21 @@ pub struct SessionOptions {
     pub writable: Option<Vec<PathBuf>>,
     /// Total of the conversation in `resume` that was counted before; see [`Counter`](super::account::Counter).
     pub counted: Option<Usage>,
+    /// The goal of the conversation in `resume`, for engines that do not keep its bounds themselves.
+    pub goal: Option<KnownGoal>,
+}
+
+/// What is known of a conversation's goal before its program is asked.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KnownGoal {
+    /// What is to be reached.
+    pub objective: String,
+    /// Tokens it may use.
+    pub token_budget: Option<u64>,
+    /// Tokens it has used.
+    pub tokens_used: u64,
+    /// Seconds it has taken.
+    pub time_used_seconds: u64,
 }
 
 /// An adapter.

@@ -1,10 +1,11 @@
 //! The protocol as a [`Dialect`].
 
-use super::{StreamJson, user_line};
+use super::{StreamJson, goal, user_line};
 use crate::{
     engines::{
-        EngineError, Message, TurnOutcome,
+        Ask, EngineError, GoalSet, Message, TurnOutcome,
         dialect::{Dialect, Step},
+        not_supported,
     },
     model::Time,
 };
@@ -17,6 +18,7 @@ impl Dialect for StreamJson {
     }
 
     fn begin(&mut self, message: &Message<'_>) -> Vec<String> {
+        goal::forget(self);
         self.begin_turn();
         vec![user_line(message.text, message.command)]
     }
@@ -34,12 +36,32 @@ impl Dialect for StreamJson {
         vec![self.control("interrupt").1]
     }
 
+    fn steer(&mut self, text: &str) -> Result<Vec<String>, EngineError> {
+        // Outside a goal a message can become a turn of its own, whose end nobody would expect.
+        self.goal_steer(text).ok_or_else(|| not_supported("a running turn of this engine takes no further input"))
+    }
+
+    fn ask(&mut self, ask: &Ask) -> Result<Vec<String>, EngineError> {
+        let about_goals = self.goal_ask(ask);
+        about_goals.unwrap_or_else(|| Err(not_supported(&format!("this engine has no {}", ask.name()))))
+    }
+
+    fn goal(&mut self, set: Option<&GoalSet>, _reactivate: bool) -> Result<Vec<String>, EngineError> {
+        // A goal that stands still here is one nobody says anything to, so going on is all it takes.
+        self.goal_lines(set)
+    }
+
+    fn goal_pause(&mut self) -> Vec<String> {
+        self.pausing();
+        self.interrupt()
+    }
+
     fn tool_open(&self) -> bool {
         StreamJson::tool_open(self)
     }
 
     fn cut_off(&mut self, error: EngineError) -> TurnOutcome {
-        StreamJson::cut_off(self, error)
+        goal::cut(self, error)
     }
 
     fn native_id(&self) -> Option<&str> {

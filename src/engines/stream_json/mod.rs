@@ -5,9 +5,11 @@
 
 mod classify;
 mod dialect;
+mod goal;
 pub(super) mod parse;
 #[cfg(test)]
 mod replay;
+mod transcript;
 mod usage;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -15,9 +17,10 @@ use std::collections::{BTreeSet, VecDeque};
 use serde_json::{Value, json};
 
 pub use super::dialect::Step;
-use super::{EngineError, ErrorClass, PermissionDenial, TurnEvent, TurnOutcome, Usage};
+use super::{EngineError, ErrorClass, KnownGoal, PermissionDenial, TurnEvent, TurnOutcome, Usage};
 use crate::model::Time;
 use classify::{Signals, classify};
+pub(crate) use transcript::Transcript;
 use usage::{Partial, Totals};
 
 /// Told to an agent whose tool call is refused; it can go on without.
@@ -57,6 +60,14 @@ pub struct StreamJson {
     hello: Option<String>,
     /// Model as the program named it.
     model: Option<String>,
+    /// The goal that is followed.
+    goal: Option<goal::Goal>,
+    /// Something about goals that was asked.
+    question: Option<goal::Question>,
+    /// The goal of the conversation as it was known before this process.
+    known: Option<KnownGoal>,
+    /// Where the program writes down how a goal ended.
+    transcript: Option<Transcript>,
 }
 
 /// A message of ours as a line. Text that looks like a command of the program gets a leading space, which
@@ -75,6 +86,11 @@ impl StreamJson {
     /// A process that has said nothing yet.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same for a program that follows goals: what is known of the conversation's, and where its session files lie.
+    pub(crate) fn with_goals(known: Option<KnownGoal>, transcript: Transcript) -> Self {
+        Self { known, transcript: Some(transcript), ..Self::default() }
     }
 
     /// The conversation's id, once the program confirmed it.
@@ -125,13 +141,23 @@ impl StreamJson {
             let text = cut(&String::from_utf8_lossy(bytes), MAX_SUMMARY);
             return vec![Step::Event(TurnEvent::Note(format!("not a line of the protocol: {text}")))];
         };
-        match str_of(&value, "type") {
-            "system" => self.system(&value),
-            "assistant" => self.assistant(&value),
-            "user" => self.user(&value),
-            "result" => self.result(&value, now),
-            "control_request" => self.asked(&value),
-            "control_response" => self.answered(&value),
+        if self.goal.is_some() {
+            self.goal_line(&value, now)
+        } else if self.question.is_some() {
+            self.asked_line(&value, now)
+        } else {
+            self.value(&value, now)
+        }
+    }
+
+    fn value(&mut self, value: &Value, now: Time) -> Vec<Step> {
+        match str_of(value, "type") {
+            "system" => self.system(value),
+            "assistant" => self.assistant(value),
+            "user" => self.user(value),
+            "result" => self.result(value, now),
+            "control_request" => self.asked(value),
+            "control_response" => self.answered(value),
             "rate_limit_event" => {
                 let info = value.get("rate_limit_info");
                 if info.map(|i| str_of(i, "status")) == Some("rejected") {

@@ -20,9 +20,9 @@ use crate::{
     verify::contract,
 };
 
-pub(super) const KINDS: &[&str] = &["agent", "fanout", "verifier", "human_gate", "router", "subflow"];
-const LATER: &[&str] = &["council", "goal", "autoloop", "ultraapp_synth", "ultraapp_deploy"];
-const EFFORTS: &[&str] = &["low", "medium", "high", "xhigh", "max", "ultra", "auto"];
+pub(super) const KINDS: &[&str] = &["agent", "fanout", "verifier", "human_gate", "router", "subflow", "goal"];
+const LATER: &[&str] = &["council", "autoloop", "ultraapp_synth", "ultraapp_deploy"];
+pub(super) const EFFORTS: &[&str] = &["low", "medium", "high", "xhigh", "max", "ultra", "auto"];
 const PERMISSION_MODES: &[&str] = &["acceptEdits", "bypassPermissions", "plan", "auto", "manual", "default", "dontAsk"];
 
 /// Where an agent's own choice stands.
@@ -44,6 +44,7 @@ pub(super) fn read_kind(f: &mut Fields<'_>, out: &mut Vec<Problem>, warnings: &m
         "human_gate" => f.required("prompt", out).map(|prompt| NodeKind::HumanGate(GateNode { prompt })),
         "router" => router(f, out).map(NodeKind::Router),
         "subflow" => subflow(f, out).map(NodeKind::Subflow),
+        "goal" => super::goal::read(f, out).map(NodeKind::Goal),
         later if LATER.contains(&later) => {
             f.problem("kind", format!("{NOT_YET}: '{later}'; use one of {}", KINDS.join(", ")), out);
             None
@@ -87,7 +88,7 @@ fn ids(f: &mut Fields<'_>, key: &'static str, out: &mut Vec<Problem>) -> Vec<Nod
 }
 
 /// A credential-bearing program config is never part of a spec that is written to disk.
-fn no_custom_engine(f: &mut Fields<'_>, out: &mut Vec<Problem>) {
+pub(super) fn no_custom_engine(f: &mut Fields<'_>, out: &mut Vec<Problem>) {
     if f.raw("customEngine").is_some() {
         f.problem("customEngine", "never part of a spec, because specs are written to disk", out);
     }

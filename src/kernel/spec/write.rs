@@ -124,6 +124,17 @@ fn node(node: &Node) -> Value {
             };
             map.insert("workflow".into(), workflow);
         }
+        NodeKind::Goal(g) => {
+            map.insert("objective".into(), json!(g.objective));
+            own_choice(&mut map, &g.choice);
+            put(&mut map, "cwd", g.cwd.as_ref());
+            put(&mut map, "sandboxMode", g.sandbox);
+            list(&mut map, "launcher", &g.launcher);
+            put(&mut map, "threadId", g.thread_id.as_ref());
+            map.insert("tokenBudget".into(), json!(g.token_budget));
+            map.insert("capacityRetry".into(), json!(g.capacity_retry));
+            map.insert("stallMs".into(), json!(g.stall_ms));
+        }
     }
     Value::Object(map)
 }

@@ -471,9 +471,8 @@ async fn read_all(shared: &Shared, hello: oneshot::Sender<Result<(), String>>) -
 async fn sweep(shared: &Shared) -> Ended {
     let entry = format!("{TREE_VARIABLE}={}", shared.tree);
     let session = Some(shared.pid);
-    let swept = tasks::blocking("sweep-tree", move || {
-        proctree::end_all(&SystemClock, Duration::ZERO, &mut || proctree::marked(&entry, session))
-    });
+    let swept =
+        tasks::blocking("sweep-tree", move || proctree::end_marked(&SystemClock, Duration::ZERO, &entry, session));
     match swept.await {
         Ok(Ok(swept)) => Ended::from_left(swept.left),
         Ok(Err(e)) => Ended::Left(vec![format!("unknown: {e}")]),

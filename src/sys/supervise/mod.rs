@@ -14,6 +14,10 @@
 //!  died or dropped    --end of file-->  the same without grace, then exits
 //! ```
 //!
+//! A supervisor's "nothing left" is the kernel's word (no child, with everything below adopted), never the result of a scan: a relay,
+//! whose links each start the next one and end, hides from scans. What has not ended within `KILL_LIMIT` is named to
+//! a server that lives; when the server is dead the supervisor stays until nothing is left.
+//!
 //! Output never passes through the supervisor: the pipes are made in the server and their far ends travel
 //! with the request. A supervisor that is itself killed leaves its tree to the server, which finds it by a
 //! variable with a random value (`CLAWO_TREE`) and by the supervisor's session. In that case alone something
