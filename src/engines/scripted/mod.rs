@@ -42,7 +42,7 @@ use super::{
 };
 use crate::{
     model::spec::EngineChoice,
-    sys::{ids, supervise::Stdin},
+    sys::{fs, ids, supervise::Stdin},
 };
 
 pub use agent::agent_main;
@@ -93,7 +93,14 @@ impl Scripted {
         }
         let config = &self.context.config;
         let env = environment::build(config, Rules { needed: &[] }, self.added(), &spec.run_env, &[]);
-        Ok(self.context.launch(NAME, config.program.clone(), args, env, spec, Stdin::Pipe))
+        let mut launch = self.context.launch(NAME, config.program.clone(), args, env, spec, Stdin::Pipe);
+        if let Some(writable) = &mut launch.child.writable {
+            let state = self.state();
+            // Only what is there can be named.
+            fs::create_dir_all(self.context.fs.as_ref(), &state).map_err(|e| e.to_string())?;
+            writable.push(state);
+        }
+        Ok(launch)
     }
 
     /// Where agents keep their conversations.
