@@ -7,6 +7,7 @@ pub mod agent;
 pub mod budget;
 pub mod fanout;
 pub mod prompt;
+pub mod sessions;
 pub mod subflow;
 pub mod turn;
 pub mod verifier;
@@ -63,6 +64,8 @@ pub struct Services {
     pub registry: Arc<Registry>,
     /// Live sessions.
     pub pool: Arc<Pool>,
+    /// Named sessions.
+    pub sessions: sessions::Sessions,
     /// Takes secrets out of everything kept.
     pub redactor: Arc<Redactor>,
 }
