@@ -13,7 +13,9 @@ use crate::{
 pub fn protocol(error: &Error) -> ErrorData {
     let data = Some(Value::Object(error_object(error)));
     match error.code {
-        Code::RunNotFound | Code::NoEvidence | Code::SessionNotFound | Code::TurnNotFound => ErrorData::resource_not_found(error_text(error), data),
+        Code::RunNotFound | Code::NoEvidence | Code::SessionNotFound | Code::TurnNotFound => {
+            ErrorData::resource_not_found(error_text(error), data)
+        }
         Code::InvalidArgument
         | Code::SpecInvalid
         | Code::ContractInvalid

@@ -130,9 +130,8 @@ impl Actor {
         if self.shared.stop.is_cancelled() {
             return Err(SessionError::stopped(&self.shared.name));
         }
-        let unanswered = asked
-            .as_ref()
-            .is_err_and(|e| matches!(e.class, ErrorClass::Interrupted | ErrorClass::Timeout));
+        let unanswered =
+            asked.as_ref().is_err_and(|e| matches!(e.class, ErrorClass::Interrupted | ErrorClass::Timeout));
         if unanswered {
             // What it still says about this must not be taken for something else.
             self.close().await;

@@ -23,9 +23,10 @@ impl Actor {
         let new = match change {
             Change::Tools(tools) => {
                 let asked = |list: &Option<Vec<String>>| list.as_ref().is_some_and(|l| !l.is_empty());
-                for (set, option) in
-                    [(asked(&tools.allowed_tools), Opt::AllowedTools), (asked(&tools.disallowed_tools), Opt::DisallowedTools)]
-                {
+                for (set, option) in [
+                    (asked(&tools.allowed_tools), Opt::AllowedTools),
+                    (asked(&tools.disallowed_tools), Opt::DisallowedTools),
+                ] {
                     if set && engine.support(option) != Support::Native {
                         let text = format!("engine {} has no {}", engine.name(), option.name());
                         return Err(SessionError::new(Code::NotSupported, text));

@@ -317,7 +317,10 @@ enum Placed {
 /// The answer to a start of a live name.
 fn existing(shared: &Shared, how: &How) -> Result<Started, SessionError> {
     if matches!(how, How::Handoff { .. }) {
-        return Err(SessionError::busy(&shared.name, "it is live, so nothing can be handed to it; choose another newName"));
+        return Err(SessionError::busy(
+            &shared.name,
+            "it is live, so nothing can be handed to it; choose another newName",
+        ));
     }
     let live = locked(&shared.live);
     let record = &live.record;

@@ -31,7 +31,12 @@ pub struct HandoffRequest {
 
 impl Sessions {
     /// Starts a session on another engine that knows what was said in this one, which runs on.
-    pub async fn handoff(&self, name: &str, request: HandoffRequest, caller: Caller) -> Result<HandedOff, SessionError> {
+    pub async fn handoff(
+        &self,
+        name: &str,
+        request: HandoffRequest,
+        caller: Caller,
+    ) -> Result<HandedOff, SessionError> {
         let max = request.max_chars.unwrap_or(MAX_DEFAULT);
         if !(MAX_LEAST..=MAX_MOST).contains(&max) {
             let text = format!("maxChars: must be from {MAX_LEAST} to {MAX_MOST}, not {max}");
@@ -40,12 +45,13 @@ impl Sessions {
         let new_name = request.new_name.unwrap_or_else(|| format!("{name}-{}", request.engine));
         checked(&new_name)?;
         if new_name == name {
-            return Err(SessionError::new(Code::InvalidArgument, "newName: must be another name than the session's own"));
+            return Err(SessionError::new(
+                Code::InvalidArgument,
+                "newName: must be another name than the session's own",
+            ));
         }
         let (inherited, history) = match self.known(name).await? {
-            Some(shared) => {
-                (locked(&shared.live).options.inherited(), locked(&shared.transcript).history().clone())
-            }
+            Some(shared) => (locked(&shared.live).options.inherited(), locked(&shared.transcript).history().clone()),
             None => {
                 let record = self.hub.record(name).await?.ok_or_else(|| SessionError::not_found(name))?;
                 let (fs, dir) = (Arc::clone(&self.hub.fs), self.hub.records.dir(name));
@@ -94,7 +100,9 @@ impl Sessions {
         if message.trim().is_empty() {
             return Err(SessionError::new(Code::InvalidArgument, "message: must not be empty"));
         }
-        for (field, text, most) in [("message", message, MESSAGE_MAX), ("summary", summary.unwrap_or_default(), SUMMARY_MAX)] {
+        for (field, text, most) in
+            [("message", message, MESSAGE_MAX), ("summary", summary.unwrap_or_default(), SUMMARY_MAX)]
+        {
             if text.len() > most {
                 let text = format!("{field}: is {} bytes long, at most {most} are taken", text.len());
                 return Err(SessionError::new(Code::InvalidArgument, text));
@@ -137,7 +145,12 @@ impl Sessions {
     }
 
     /// Keeps a message in the inbox of a session, live or not.
-    async fn store(&self, to: &str, shared: Option<Arc<Shared>>, mut message: InboxMessage) -> Result<(), SessionError> {
+    async fn store(
+        &self,
+        to: &str,
+        shared: Option<Arc<Shared>>,
+        mut message: InboxMessage,
+    ) -> Result<(), SessionError> {
         // The file outlives this process's memory of what is secret.
         message.message = self.hub.redactor.text(&message.message);
         message.summary = message.summary.map(|s| self.hub.redactor.text(&s));
@@ -209,4 +222,3 @@ impl Sessions {
         Ok(Delivered { delivered, turn_id: Some(turn.id().to_owned()) })
     }
 }
-

@@ -37,8 +37,8 @@ pub use view::{
 };
 
 use crate::{
-    engines::{Answer, Ask, Order, Pool, Sink},
     config::Config,
+    engines::{Answer, Ask, Order, Pool, Sink},
     model::Code,
     sys::{Clock, Fs, ids, redact::Redactor},
 };
@@ -222,7 +222,12 @@ impl Sessions {
 
     /// Adds a text to the turn under way, where the engine can do that.
     pub async fn steer(&self, name: &str, text: &str) -> Result<(), SessionError> {
-        let idle = || SessionError::new(Code::InvalidArgument, format!("session '{name}' takes no turn now; send the text as a message"));
+        let idle = || {
+            SessionError::new(
+                Code::InvalidArgument,
+                format!("session '{name}' takes no turn now; send the text as a message"),
+            )
+        };
         let Some(shared) = self.known(name).await? else { return Err(idle()) };
         let orders = locked(&shared.orders).clone().ok_or_else(idle)?;
         let (done, taken) = oneshot::channel();
@@ -267,13 +272,19 @@ impl Sessions {
     pub async fn status(&self, name: &str, turn: Option<&str>, wait: Duration) -> Result<StatusView, SessionError> {
         let Some(shared) = self.known(name).await? else {
             if let Some(id) = turn {
-                return Err(SessionError::new(Code::TurnNotFound, format!("this process knows no turn '{id}' of session '{name}'")));
+                return Err(SessionError::new(
+                    Code::TurnNotFound,
+                    format!("this process knows no turn '{id}' of session '{name}'"),
+                ));
             }
             return self.hub.recorded_status(name).await;
         };
         let track = shared.turn(turn);
         if let (Some(id), None) = (turn, &track) {
-            return Err(SessionError::new(Code::TurnNotFound, format!("session '{name}' knows no turn '{id}', or no longer")));
+            return Err(SessionError::new(
+                Code::TurnNotFound,
+                format!("session '{name}' knows no turn '{id}', or no longer"),
+            ));
         }
         if let Some(track) = &track
             && !wait.is_zero()
@@ -406,4 +417,3 @@ fn checked(name: &str) -> Result<&str, SessionError> {
     let rule = "1 to 128 letters, digits, '.', '_' or '-', starting with a letter or digit";
     Err(SessionError::new(Code::InvalidArgument, format!("'{shown}' is not the name of a session: use {rule}")))
 }
-

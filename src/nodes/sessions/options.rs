@@ -241,7 +241,8 @@ pub enum Caller {
 
 /// Refuses what only a caller on this machine may give.
 pub(super) fn check_caller(options: &StartOptions, caller: Caller) -> Result<(), SessionError> {
-    let refuse = |what: String| Err(SessionError::new(Code::CustomEngineRemote, format!("{what} is refused over HTTP")));
+    let refuse =
+        |what: String| Err(SessionError::new(Code::CustomEngineRemote, format!("{what} is refused over HTTP")));
     match caller {
         Caller::Local => Ok(()),
         Caller::Remote => {
@@ -280,7 +281,9 @@ pub(super) fn spec(
             warnings.push(format!("engineOptions.{of} is for another engine and is ignored"));
             continue;
         }
-        let Value::Object(switches) = switches else { return Err(bad(format!("engineOptions.{of}: must be an object"))) };
+        let Value::Object(switches) = switches else {
+            return Err(bad(format!("engineOptions.{of}: must be an object")));
+        };
         for (key, value) in switches {
             if key != EXTRA_ARGS {
                 native.insert(key.clone(), value.clone());
@@ -350,7 +353,10 @@ mod tests {
     fn what_is_said_wins_over_what_was() {
         let old = options(json!({ "model": "a", "effort": "low", "addDir": ["/x"], "maxTurns": 3 }));
         let new = options(json!({ "model": "b", "resume": "require" })).over(old);
-        assert_eq!(new, options(json!({ "model": "b", "resume": "require", "effort": "low", "addDir": ["/x"], "maxTurns": 3 })));
+        assert_eq!(
+            new,
+            options(json!({ "model": "b", "resume": "require", "effort": "low", "addDir": ["/x"], "maxTurns": 3 }))
+        );
         let inherited = options(json!({ "model": "b", "effort": "low", "allowedTools": ["x"], "systemPrompt": "s" }));
         assert_eq!(inherited.inherited(), options(json!({ "effort": "low", "systemPrompt": "s" })));
     }
@@ -369,13 +375,23 @@ mod tests {
         assert_eq!(kept, options(want));
         let mut left = left;
         left.sort();
-        let want = ["customEngine", "engineOptions.claude.agents", "engineOptions.claude.extraArgs", "engineOptions.claude.settings", "mcpConfig", "systemPrompt"];
+        let want = [
+            "customEngine",
+            "engineOptions.claude.agents",
+            "engineOptions.claude.extraArgs",
+            "engineOptions.claude.settings",
+            "mcpConfig",
+            "systemPrompt",
+        ];
         assert_eq!(left, want);
     }
 
     #[test]
     fn programs_are_named_by_local_callers_only() {
-        for remote in [json!({ "customEngine": " {\"bin\":\"/bin/sh\"}" }), json!({ "engineOptions": { "claude": { "extraArgs": [] } } })] {
+        for remote in [
+            json!({ "customEngine": " {\"bin\":\"/bin/sh\"}" }),
+            json!({ "engineOptions": { "claude": { "extraArgs": [] } } }),
+        ] {
             let error = check_caller(&options(remote.clone()), Caller::Remote).unwrap_err();
             assert_eq!(error.code(), Code::CustomEngineRemote);
             assert!(check_caller(&options(remote), Caller::Local).is_ok());

@@ -337,7 +337,8 @@ mod tests {
         assert!(mine.all(Time::from_millis(0)).unwrap().is_empty());
         mine.put("a", record(0));
         mine.save(Time::from_millis(0)).unwrap();
-        let names: Vec<String> = RealFs.list(home.path()).unwrap().into_iter().map(|n| n.into_string().unwrap()).collect();
+        let names: Vec<String> =
+            RealFs.list(home.path()).unwrap().into_iter().map(|n| n.into_string().unwrap()).collect();
         assert!(names.iter().any(|n| n.starts_with("sessions.json.damaged-")), "{names:?}");
         write_atomic(&RealFs, &home.path().join(FILE), br#"{"version": 2, "sessions": {}}"#).unwrap();
         mine.put("a", record(0));

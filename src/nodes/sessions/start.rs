@@ -393,7 +393,10 @@ fn replay(name: &str, plan: &mut Plan, place: &mut Place, error: SessionError) -
 /// What a new conversation is told of a lost one, and what its caller is told.
 pub(super) fn continued(name: &str, history: &History, why: &str) -> (Option<String>, String) {
     if history.is_empty() {
-        return (None, format!("the earlier conversation is gone and nothing of it is known ({why}); a new one begins"));
+        return (
+            None,
+            format!("the earlier conversation is gone and nothing of it is known ({why}); a new one begins"),
+        );
     }
     let (block, _) = handoff::render(name, history, REPLAY_MAX);
     (Some(block), format!("the engine no longer has the conversation ({why}); it is continued by replay"))

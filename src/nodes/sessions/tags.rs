@@ -32,7 +32,8 @@ fn is_open(c: char) -> bool {
 fn begins(rest: &str, names: &[&str]) -> bool {
     let mut seen = rest.chars().filter(|c| !invisible(*c) && !c.is_whitespace());
     let longest = names.iter().map(|n| n.len()).max().unwrap_or(0);
-    let mut word: String = seen.by_ref().skip_while(|c| matches!(c, '/' | '\u{ff0f}' | '\u{2215}')).take(longest).collect();
+    let mut word: String =
+        seen.by_ref().skip_while(|c| matches!(c, '/' | '\u{ff0f}' | '\u{2215}')).take(longest).collect();
     word.make_ascii_lowercase();
     // Dashes and underscores have many doubles.
     let same = |name: &&str| word.len() >= name.len() && plain(&word).starts_with(&plain(name));
@@ -40,7 +41,8 @@ fn begins(rest: &str, names: &[&str]) -> bool {
 }
 
 fn plain(word: &str) -> String {
-    let dash = |c: char| matches!(c, '-' | '_' | '\u{2010}'..='\u{2015}' | '\u{2212}' | '\u{fe63}' | '\u{ff0d}' | '\u{ff3f}');
+    let dash =
+        |c: char| matches!(c, '-' | '_' | '\u{2010}'..='\u{2015}' | '\u{2212}' | '\u{fe63}' | '\u{ff0d}' | '\u{ff3f}');
     word.chars().map(|c| if dash(c) { '-' } else { c }).collect()
 }
 
