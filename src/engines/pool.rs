@@ -15,7 +15,7 @@ use super::{
     Answer, Ask, Engine, EngineError, ErrorClass, GoalEnd, GoalPass, GoalRequest, GoalView, Idle, Listener, Message,
     Opt, Orders, Refusal, Registry, Session, SessionSpec, Sink, Support, TurnOutcome, TurnRequest,
     breaker::{Breaker, BreakerState},
-    capabilities::examine,
+    capabilities::{examine, lower_effort},
     slots::{Slot, Slots},
 };
 use crate::{
@@ -177,6 +177,7 @@ impl Pool {
         let engine = self.registry.resolve(&spec.choice)?;
         let name = engine.name();
         spec.choice.engine = Some(name.to_owned());
+        let lowered = lower_effort(engine.as_ref(), &mut spec);
         let examined = examine(engine.as_ref(), &spec);
         if !examined.problems.is_empty() {
             return Err(PoolError::Choice(examined.problems.join("; ")));
@@ -195,7 +196,7 @@ impl Pool {
         match engine.open(spec, cancel).await {
             Ok(session) => {
                 self.locked().entry(name).or_default().succeeded();
-                let warnings = examined.warnings;
+                let warnings = lowered.into_iter().chain(examined.warnings).collect();
                 let live = Some((session, slot));
                 Ok(PooledSession { title, engine: name, live, cap, spent: 0.0, preface, warnings })
             }

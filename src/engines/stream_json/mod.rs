@@ -3,6 +3,7 @@
 //! Owns what the lines mean. Does no I/O and reads no clock, so every recorded conversation can be
 //! replayed into it.
 
+mod asking;
 mod classify;
 mod dialect;
 mod parse;
@@ -57,6 +58,8 @@ pub struct StreamJson {
     hello: Option<String>,
     /// Model as the program named it.
     model: Option<String>,
+    /// What only the real program does.
+    asking: asking::Asking,
 }
 
 /// A message of ours as a line. Text that looks like a command of the program gets a leading space, which
