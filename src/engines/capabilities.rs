@@ -87,6 +87,22 @@ pub enum Support {
     Refused,
 }
 
+/// Efforts from low to high, as callers name them.
+const LADDER: &[&str] = &["low", "medium", "high", "xhigh", "max", "ultra"];
+
+/// Lowers an effort above what the engine has; returns what its caller should know.
+pub(super) fn lower_effort(engine: &dyn Engine, spec: &mut SessionSpec) -> Option<String> {
+    let efforts = engine.capabilities().efforts;
+    let asked = spec.choice.effort.clone()?;
+    let at = LADDER.iter().position(|level| *level == asked)?;
+    if efforts.contains(&asked.as_str()) {
+        return None;
+    }
+    let lower = LADDER.get(..at)?.iter().rev().find(|level| efforts.contains(level))?;
+    spec.choice.effort = Some((*lower).to_owned());
+    Some(format!("{} has no effort {asked}; it is lowered to {lower}", engine.name()))
+}
+
 /// What is to be said about a spec before anything starts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Examined {
