@@ -11,6 +11,7 @@ pub mod breaker;
 pub mod capabilities;
 pub mod claude;
 mod cleaning;
+pub mod codex_app;
 mod conversation;
 pub mod custom;
 mod dialect;

@@ -3,6 +3,8 @@
 mod pool;
 mod processes;
 mod real_claude;
+mod real_codex_app;
+mod real_codex_goals;
 mod sessions;
 mod support;
 mod trees;
