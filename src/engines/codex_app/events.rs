@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{
-    app::{App, note},
+    app::{App, Doing, note},
     classify::{resets_at, turn_error},
     turn::str_of,
 };
@@ -23,10 +23,7 @@ impl App {
         let item = params.get("item").unwrap_or(&Value::Null);
         let events = |events: Vec<TurnEvent>| events.into_iter().map(Step::Event).collect();
         match method {
-            "turn/started" => {
-                self.turn_started(params.get("turn").unwrap_or(&Value::Null));
-                Vec::new()
-            }
+            "turn/started" => self.turn_started(params.get("turn").unwrap_or(&Value::Null)),
             "turn/completed" => self.turn_completed(params.get("turn").unwrap_or(&Value::Null), now),
             "item/started" if ours => events(self.turn.started(item)),
             "item/completed" if ours => events(self.turn.completed(item)),
@@ -58,7 +55,7 @@ impl App {
     }
 
     /// A turn began: ours, one of the goal, or the one inside a review.
-    fn turn_started(&mut self, turn: &Value) {
+    fn turn_started(&mut self, turn: &Value) -> Vec<Step> {
         let (id, root) = (str_of(turn, "id"), str_of(turn, "rootTurnId"));
         if self.turn.active() && !self.turn.is(id) && !self.turn.is(root) {
             // The end of the one before was not told; what it did belongs to this one.
@@ -68,6 +65,9 @@ impl App {
         self.turn.learn(root);
         self.turn.learn(id);
         self.ask_turn_started(root);
+        // It set out while its goal was being paused.
+        let stray = self.goal.stands_still() && matches!(self.doing, Doing::Nothing | Doing::Goal);
+        if stray { self.interrupt_lines().into_iter().map(Step::Reply).collect() } else { Vec::new() }
     }
 
     /// A failure that the program tries again after is only told; the other kind ends the turn soon.

@@ -247,6 +247,11 @@ impl Goal {
         self.view.status = serde_json::from_value(status).unwrap_or_default();
     }
 
+    /// Whether it was made to stand still from here.
+    pub(super) fn stands_still(&self) -> bool {
+        (self.pausing || self.idled) && self.view.status == GoalStatus::Paused
+    }
+
     /// Whether it has to be set active again to go on.
     fn must_be_roused(&self, working: bool) -> bool {
         match self.view.status {

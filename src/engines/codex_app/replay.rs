@@ -18,7 +18,90 @@ use crate::{
 };
 
 /// File, then what came of it in order. A turn is its class, tool calls, tool errors, refusals, tokens read and written.
-const EXPECTED: &[(&str, &[&str])] = &[];
+const EXPECTED: &[(&str, &[&str])] = &[
+    ("approvals_on_request", &["permission_denied 6 2 5 600 60"]),
+    ("approvals_untrusted_read_only", &["permission_denied 5 1 5 500 50"]),
+    ("background_terminals", &["interrupted 1 0 0 100 10"]),
+    ("bad_requests", &["refused: codex refused: Invalid request: missing field `threadId`"]),
+    ("basic", &["ok 0 0 0 120 12", "ok 2 0 0 400 40", "answer: nextCursor threads"]),
+    (
+        "errors",
+        &[
+            "auth 0 0 0 0 0",
+            "other 0 0 0 0 0",
+            "other 0 0 0 0 0",
+            "quota 0 0 0 0 0",
+            "quota 0 0 0 0 0",
+            "quota 0 0 0 0 0",
+            "overloaded 0 0 0 0 0",
+            "context_overflow 0 0 0 0 0",
+            "ok 0 0 0 200 20",
+        ],
+    ),
+    ("goal_blocked_by_error", &["auth 0 0 0 0 0", "goal Failed Blocked 0", "answer: goal"]),
+    (
+        "goal_budget_limited",
+        &["ok 0 0 0 400 60", "ok 0 0 0 400 60", "goal BudgetLimited BudgetLimited 320", "answer: goal"],
+    ),
+    (
+        "goal_interrupt",
+        &["interrupted 0 0 0 0 0", "ok 0 0 0 100 10", "ok 0 0 0 100 10", "ok 0 0 0 200 20", "answer: goal"],
+    ),
+    ("goal_resume_autostarts", &["ok 0 0 0 100 10", "ok 0 0 0 200 20", "goal Complete Complete 220"]),
+    (
+        "goal_set_get_clear",
+        &[
+            "answer: goal",
+            "answer: goal",
+            "ok 0 0 0 300 50",
+            "ok 0 0 0 400 60",
+            "ok 0 0 0 1200 160",
+            "goal Complete Complete 1030",
+            "answer: goal",
+            "answer: cleared",
+            "answer: goal",
+            "answer: cleared",
+            "refused: codex refused: cannot update goal for thread 01a22bd4-a708-76e1-98fe-7c0301d04be1: no goal exists",
+            "refused: the objective is empty",
+            "goal Failed Complete 1030",
+        ],
+    ),
+    ("goal_usage_limited", &["quota 0 0 0 0 0", "goal Stalled UsageLimited 0", "answer: goal"]),
+    ("goal_user_turn_merges", &["ok 0 0 0 100 10", "ok 0 0 0 200 20", "answer: goal"]),
+    ("interrupt_pending_approval", &["interrupted 1 0 1 100 10"]),
+    ("resume_after_sigkill", &["ok 0 0 0 100 10"]),
+    (
+        "resume_fork_revert_compact",
+        &[
+            "ok 1 0 0 200 20",
+            "answer: forkedFrom threadId",
+            "answer: dropped",
+            "ok 0 0 0 100 10",
+            "ok 0 0 0 100 10",
+            "answer: nextCursor threads",
+            "answer: nextCursor threads",
+            "answer: compacted, ok 0 0 0 100 10",
+        ],
+    ),
+    (
+        "second_process_refused",
+        &[
+            "failed: codex did not open the thread: the thread is in use by another codex process; end that one or fork the thread (thread 01a22bf9-6377-7ba0-8fb9-92860b8940d8 already has an active writer)",
+        ],
+    ),
+    (
+        "steer_interrupt",
+        &[
+            "ok 1 0 0 200 20",
+            "refused: no turn is under way; send the text as a message",
+            "ok 0 0 0 100 10",
+            "interrupted 1 0 0 100 10",
+            "interrupted 0 0 0 0 0",
+            "ok 0 0 0 300 30",
+        ],
+    ),
+    ("thread_name", &["ok 0 0 0 100 10"]),
+];
 
 struct Replay {
     app: App,
@@ -214,4 +297,91 @@ fn recorded_conversations_lead_to_their_outcomes() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert_eq!(recorded.len(), EXPECTED.len(), "a line without its file");
+}
+
+/// A state machine whose thread `t` is there.
+fn opened() -> App {
+    let mut app = App::new(Opening::new(&SessionSpec { cwd: "/repo".into(), ..SessionSpec::default() }));
+    app.hello();
+    tell(&mut app, json!({ "id": 1, "result": {} }));
+    tell(&mut app, json!({ "id": 2, "result": { "data": [] } }));
+    let thread = json!({ "thread": { "id": "t" }, "model": "m", "sandbox": { "type": "workspaceWrite" } });
+    assert_eq!(tell(&mut app, json!({ "id": 3, "result": thread })), [Step::Ready]);
+    app
+}
+
+fn tell(app: &mut App, message: Value) -> Vec<Step> {
+    app.line(message.to_string().as_bytes(), Time::from_millis(0))
+}
+
+fn turn(method: &str, id: &str) -> Value {
+    let turn =
+        json!({ "id": id, "status": "completed", "items": [{ "type": "agentMessage", "text": format!("of {id}") }] });
+    json!({ "method": method, "params": { "threadId": "t", "turn": turn } })
+}
+
+/// HG-1: whatever the program asks is answered at once, and never with yes; refused tool calls are listed.
+#[test]
+fn questions_are_refused() {
+    let mut app = opened();
+    let asked = [
+        "item/commandExecution/requestApproval",
+        "item/fileChange/requestApproval",
+        "item/permissions/requestApproval",
+        "execCommandApproval",
+        "applyPatchApproval",
+        "item/tool/requestUserInput",
+        "mcpServer/elicitation/request",
+        "item/tool/call",
+        "account/chatgptAuthTokens/refresh",
+        "of/a/later/version",
+    ];
+    for (id, method) in asked.iter().enumerate() {
+        let steps = tell(&mut app, json!({ "id": id, "method": method, "params": { "itemId": method } }));
+        let Some(Step::Reply(reply)) = steps.first() else { panic!("{method}: {steps:?}") };
+        let reply: Value = serde_json::from_str(reply).unwrap();
+        assert_eq!(reply["id"], id);
+        let word = reply["result"]["decision"].as_str().or(reply["result"]["action"].as_str());
+        let nothing = reply["result"]["permissions"] == json!({}) || reply["error"].is_object();
+        assert!(nothing || matches!(word, Some("decline" | "denied")), "{method}: {reply}");
+    }
+    assert_eq!(app.turn.denials.len(), 5);
+}
+
+/// A turn of the program's own that ends while ours is asked for is not taken for ours, and yet accounted for.
+#[test]
+fn the_end_of_another_turn_is_not_ours() {
+    let mut app = opened();
+    tell(&mut app, turn("turn/started", "a"));
+    app.begin(&Message::from("hello"));
+    assert_eq!(tell(&mut app, turn("turn/completed", "a")), []);
+    tell(&mut app, json!({ "id": 4, "result": { "turn": { "id": "b" } } }));
+    tell(&mut app, turn("turn/started", "b"));
+    assert_eq!(tell(&mut app, turn("turn/completed", "a")), [], "told twice");
+    let steps = tell(&mut app, turn("turn/completed", "b"));
+    let [Step::Ended(outcome)] = &steps[..] else { panic!("{steps:?}") };
+    assert_eq!((outcome.text.as_str(), outcome.spend.turns), ("of b", 2));
+    // Merged with ours, it is ours.
+    tell(&mut app, turn("turn/started", "c"));
+    app.begin(&Message::from("hello"));
+    tell(&mut app, json!({ "id": 5, "result": { "turn": { "id": "c" } } }));
+    assert!(matches!(&tell(&mut app, turn("turn/completed", "c"))[..], [Step::Ended(o)] if o.spend.turns == 1));
+}
+
+/// Lines too long to keep end what they would have ended; an answer nobody waits for any more answers nothing else.
+#[test]
+fn lost_and_late_lines() {
+    let mut app = opened();
+    app.begin(&Message::from("hello"));
+    tell(&mut app, json!({ "id": 4, "result": { "turn": { "id": "b" } } }));
+    let steps = app.skipped(1 << 30, br#"{"method":"turn/completed","params":{"threadId":"t","turn"#);
+    assert!(
+        matches!(&steps[..], [Step::Event(_), Step::Ended(o)] if o.error.as_ref().unwrap().message.contains("1073741824"))
+    );
+    app.ask(&Ask::Models).unwrap();
+    app.ask(&Ask::GoalGet).unwrap();
+    assert_eq!(tell(&mut app, json!({ "id": 5, "result": { "data": [] } })), [], "of the ask before");
+    let steps = app.skipped(1 << 30, br#"{"id":6,"result":{"goal":{"#);
+    let [Step::Event(_), Step::Answered(answer)] = &steps[..] else { panic!("{steps:?}") };
+    assert!(answer.as_ref().as_ref().unwrap_err().message.contains("too long"));
 }
