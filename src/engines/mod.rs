@@ -12,6 +12,7 @@ pub mod breaker;
 pub mod capabilities;
 pub mod claude;
 mod cleaning;
+pub mod codex_app;
 mod conversation;
 pub mod custom;
 mod dialect;

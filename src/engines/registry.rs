@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, sync::Arc};
 
-use super::{Engine, Limits, SessionSpec, acp, claude, environment, process::Launch, scripted};
+use super::{Engine, Limits, SessionSpec, acp, claude, codex_app, environment, process::Launch, scripted};
 use crate::{
     config::Config,
     model::{Code, spec::EngineChoice},
@@ -14,9 +14,9 @@ use crate::{
 };
 
 /// Engines of this version, in the order in which a default is looked for; the scripted one is never a default.
-const NAMES: &[&str] = &[claude::NAME, acp::NAME, scripted::NAME];
+const NAMES: &[&str] = &[claude::NAME, codex_app::NAME, acp::NAME, scripted::NAME];
 /// Engines of later versions.
-const LATER: &[&str] = &["codex", "codex-app", "opencode", "agy", "grok", "custom"];
+const LATER: &[&str] = &["codex", "opencode", "agy", "grok", "custom"];
 /// Names of old and what took their place.
 const LEGACY: &[(&str, &str)] =
     &[("gemini", "`acp` with the gemini preset, or `agy`"), ("cursor", "`acp` with a preset, or `grok`")];
@@ -169,6 +169,7 @@ impl Registry {
         let mut registry = Self::of(config, owner, clock, fs, limits, Vec::new());
         registry.engines = vec![
             Arc::new(claude::Claude::new(Arc::clone(&registry.context))),
+            Arc::new(codex_app::CodexApp::new(Arc::clone(&registry.context))),
             Arc::new(acp::Acp::new(Arc::clone(&registry.context))),
             Arc::new(scripted::Scripted::new(Arc::clone(&registry.context))),
         ];
@@ -251,7 +252,7 @@ impl Registry {
     fn missing(&self, name: &str) -> Refusal {
         let set = self.context.config.engine_bins.get(name);
         let place = set.map_or_else(|| "on PATH".to_owned(), |p| format!("at {}", p.display()));
-        let upper = name.to_ascii_uppercase();
+        let upper = name.to_ascii_uppercase().replace('-', "_");
         Refusal::Unavailable(format!(
             "the program of engine `{name}` was not found {place}; install it or name it in CLAWO_{upper}_BIN, or try \
              the same with engine \"scripted\""

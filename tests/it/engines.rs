@@ -5,6 +5,8 @@ mod processes;
 mod read_only;
 mod real_acp;
 mod real_claude;
+mod real_codex_app;
+mod real_codex_goals;
 mod sessions;
 mod support;
 mod trees;
