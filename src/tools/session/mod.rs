@@ -1,7 +1,11 @@
 //! The tools of named sessions, one file each.
 
+mod claude_goal_clear;
+mod claude_goal_set;
+mod claude_goal_status;
 mod compact;
 mod deliver_inbox;
+mod goal;
 mod grep;
 mod handoff;
 mod inbox;
@@ -26,6 +30,9 @@ use crate::{
 /// Every tool of the set.
 pub(super) fn tools() -> Vec<Tool> {
     vec![
+        claude_goal_clear::tool(),
+        claude_goal_set::tool(),
+        claude_goal_status::tool(),
         compact::tool(),
         deliver_inbox::tool(),
         grep::tool(),
