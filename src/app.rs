@@ -1,13 +1,17 @@
 //! Builds everything and decides the order of shutdown.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use crate::{
     config::{Config, environment},
     engines::{Pool, Registry},
     git::Git,
     kernel::{Kernel, Role},
-    nodes::{Services, read_only::ReadOnly},
+    nodes::{
+        Services,
+        read_only::ReadOnly,
+        sessions::{self, Sessions},
+    },
     store::{FileStore, MIN_FREE, Options},
     sys::{
         Clock, Fs, RealFs, SystemClock, host_name,
@@ -22,6 +26,11 @@ use crate::{
 const SESSIONS_DESKTOP: usize = 5;
 /// Live agent sessions under `clawo serve`.
 const SESSIONS_SERVER: usize = 32;
+
+/// How long an idle named session keeps its program under `clawo mcp` and for single commands.
+const TTL_DESKTOP: Duration = Duration::from_secs(120 * 60);
+/// The same under `clawo serve`, whose slots more people want.
+const TTL_SERVER: Duration = Duration::from_secs(60 * 60);
 
 /// What a process does with the state directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,8 +60,10 @@ pub struct App {
     pub config: Arc<Config>,
     /// Engines.
     pub registry: Arc<Registry>,
-    /// Sessions.
+    /// Agents.
     pub pool: Arc<Pool>,
+    /// Named sessions.
+    pub sessions: Sessions,
     /// This process's place in the home; children carry its id.
     _place: Instance,
 }
@@ -106,6 +117,12 @@ impl App {
         });
         let isolation = Arc::new(ReadOnly::new(git.clone(), &config.home));
         let pool = Arc::new(Pool::new(registry.clone(), &config.home, fs.clone(), sessions).with_isolation(isolation));
+        let ttl = config.sessions.ttl.unwrap_or(match mode {
+            Mode::Command | Mode::Record | Mode::Stdio => TTL_DESKTOP,
+            Mode::Serve => TTL_SERVER,
+        });
+        let settings = sessions::Settings { keep: config.sessions.keep, ..sessions::Settings::with_ttl(ttl) };
+        let named = Sessions::new(config.clone(), pool.clone(), fs.clone(), clock.clone(), redactor.clone(), settings);
         let services = Services {
             config: config.clone(),
             fs: fs.clone(),
@@ -114,6 +131,7 @@ impl App {
             verifier,
             registry: registry.clone(),
             pool: pool.clone(),
+            sessions: named.clone(),
             redactor,
         };
         let role = match mode {
@@ -121,11 +139,11 @@ impl App {
             Mode::Command | Mode::Stdio | Mode::Serve => Role::Executor,
         };
         let kernel = Kernel::new(Arc::new(services), Arc::new(store.clone()), role);
-        Ok(Self { kernel, store, fs, clock, config, registry, pool, _place: place })
+        Ok(Self { kernel, store, fs, clock, config, registry, pool, sessions: named, _place: place })
     }
 
-    /// Ends what runs, leaves every run resumable.
+    /// Ends what runs, leaves every run and every session resumable.
     pub async fn shutdown(self) {
-        self.kernel.shutdown().await;
+        tokio::join!(self.kernel.shutdown(), self.sessions.shutdown());
     }
 }

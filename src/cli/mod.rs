@@ -15,8 +15,10 @@ mod gc;
 mod goal;
 mod logging;
 mod out;
+mod remote;
 mod schemas;
 mod serve;
+mod session;
 mod solve;
 mod start;
 mod table;
@@ -69,6 +71,9 @@ pub(crate) struct Global {
     /// Configuration file [default: config.toml in the state directory]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// Address of the server to ask [default: the one running on this state directory]
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) api: Option<String>,
     /// Run in this process until the end instead of asking a server
     #[arg(long, global = true)]
     pub(crate) local: bool,
@@ -104,6 +109,9 @@ enum Command {
     /// Look at runs and act on them
     #[command(subcommand)]
     Workflow(workflow::WorkflowCommand),
+    /// Start, speak to and look at named sessions of a running server
+    #[command(subcommand)]
+    Session(session::SessionCommand),
     /// Show what a run's checks said, or run checks on a directory now
     Verify(verify::VerifyArgs),
     /// Scout, implement, check and repair a task
@@ -165,6 +173,7 @@ fn dispatch(context: &Context, command: Command) -> Outcome {
             "put it directly after the program's name, without global flags",
         )),
         Command::Workflow(command) => workflow::run(context, command),
+        Command::Session(command) => session::run(context, &command),
         Command::Verify(args) => verify::run(context, &args),
         Command::Solve(args) => solve::run(context, &args),
         Command::Fanout(args) => fanout::run(context, &args),

@@ -65,6 +65,18 @@ pub struct SessionsTable {
     #[serde(default, deserialize_with = "sessions")]
     #[schemars(range(min = 1, max = 1000))]
     pub max: Option<usize>,
+    /// Model where none is said.
+    pub default_model: Option<String>,
+    /// Permission mode where none is said. `acceptEdits` by default.
+    pub default_permission_mode: Option<String>,
+    /// Minutes without work after which a session's program is ended, 1 to 10080. The default depends on the command.
+    #[serde(default, deserialize_with = "ttl_minutes")]
+    #[schemars(range(min = 1, max = 10_080))]
+    pub ttl_minutes: Option<u64>,
+    /// Days after its last activity for which a session is known, 1 to 365. 7 by default.
+    #[serde(default, deserialize_with = "persist_days")]
+    #[schemars(range(min = 1, max = 365))]
+    pub persist_days: Option<u64>,
 }
 
 /// `[engines.<name>]`
@@ -107,6 +119,8 @@ pub struct SecretsTable {
 pub(super) const RATE_LIMIT: (u64, u64) = (1, 1_000_000);
 pub(super) const BODY_BYTES: (u64, u64) = (1024, 1 << 30);
 pub(super) const SESSIONS: (u64, u64) = (1, 1000);
+pub(super) const TTL_MINUTES: (u64, u64) = (1, 7 * 24 * 60);
+const PERSIST_DAYS: (u64, u64) = (1, 365);
 
 /// A number within bounds.
 pub(super) fn bounded<T: TryFrom<u64>>(number: i128, (min, max): (u64, u64)) -> Result<T, String> {
@@ -131,6 +145,14 @@ fn body_bytes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Er
 
 fn sessions<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
     within(from, SESSIONS)
+}
+
+fn ttl_minutes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    within(from, TTL_MINUTES)
+}
+
+fn persist_days<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    within(from, PERSIST_DAYS)
 }
 
 /// Reads the text of the file at `path`.

@@ -1,8 +1,8 @@
 //! Puts the settings together: variables over the file over what is built in.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use super::{Config, Error, Server, environment, file};
+use super::{Config, Error, Server, Sessions, environment, file};
 use crate::sys::{Fs, RealFs};
 
 /// Name of the state directory below the user's home.
@@ -120,6 +120,7 @@ impl Config {
             max_body_bytes: parsed.server.max_body_bytes.unwrap_or(MAX_BODY_BYTES),
             token: get("CLAWO_SERVER_TOKEN").map(str::to_owned),
         };
+        let defaults = Sessions::default();
         Ok(Self {
             wf_dir: absolute("CLAWO_WF_DIR")?.unwrap_or_else(|| home.join("wf")),
             home,
@@ -129,6 +130,14 @@ impl Config {
             engine_bins,
             engine_env,
             max_sessions: narrow(number("CLAWO_MAX_SESSIONS", file::SESSIONS)?).or(parsed.sessions.max),
+            sessions: Sessions {
+                ttl: number("CLAWO_SESSION_TTL_MINUTES", file::TTL_MINUTES)?
+                    .or(parsed.sessions.ttl_minutes)
+                    .map(|minutes| Duration::from_secs(minutes * 60)),
+                keep: parsed.sessions.persist_days.map_or(defaults.keep, |days| Duration::from_secs(days * 86_400)),
+                model: parsed.sessions.default_model,
+                permission_mode: parsed.sessions.default_permission_mode.unwrap_or(defaults.permission_mode),
+            },
             auto_resume: parsed.workflow.auto_resume.unwrap_or_default(),
             chrome: get("CLAWO_CHROME_BIN").map(PathBuf::from),
             tools: get("CLAWO_MCP_TOOLS").map(list).or(parsed.mcp.tools),

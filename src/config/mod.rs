@@ -8,7 +8,7 @@ mod load;
 pub mod paths;
 pub mod show;
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 pub use load::{Flags, load};
 pub use paths::check_dir;
@@ -60,6 +60,8 @@ pub struct Config {
     pub engine_env: BTreeMap<String, Vec<String>>,
     /// Most live agent sessions; absent means the default of the command.
     pub max_sessions: Option<usize>,
+    /// Named sessions.
+    pub sessions: Sessions,
     /// Whether a starting server continues orphaned runs.
     pub auto_resume: bool,
     /// Browser for captures.
@@ -72,6 +74,26 @@ pub struct Config {
     pub server: Server,
     /// The whole environment at start.
     pub env: BTreeMap<String, String>,
+}
+
+/// Settings of named sessions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sessions {
+    /// How long an idle one keeps its program; absent means the default of the command.
+    pub ttl: Option<Duration>,
+    /// How long one is known after its last activity.
+    pub keep: Duration,
+    /// Model where none is said.
+    pub model: Option<String>,
+    /// Permission mode where none is said and the engine has it.
+    pub permission_mode: String,
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        let keep = Duration::from_secs(7 * 24 * 60 * 60);
+        Self { ttl: None, keep, model: None, permission_mode: "acceptEdits".to_owned() }
+    }
 }
 
 /// Settings of `clawo serve`.

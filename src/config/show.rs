@@ -62,6 +62,10 @@ pub fn settings(fs: &dyn Fs, config: &Config, flags: &Flags) -> Result<Vec<Setti
     add("server.token", config.server.token.as_ref().map_or(Value::Null, |_| json!(MASK)), "CLAWO_SERVER_TOKEN");
     add("sessions.default_engine", json!(config.default_engine), "CLAWO_DEFAULT_ENGINE");
     add("sessions.max", json!(config.max_sessions), "CLAWO_MAX_SESSIONS");
+    add("sessions.ttl_minutes", json!(config.sessions.ttl.map(|t| t.as_secs() / 60)), "CLAWO_SESSION_TTL_MINUTES");
+    add("sessions.persist_days", json!(config.sessions.keep.as_secs() / 86_400), "");
+    add("sessions.default_model", json!(config.sessions.model), "");
+    add("sessions.default_permission_mode", json!(config.sessions.permission_mode), "");
     for (engine, bin) in &config.engine_bins {
         let variable = config.env.keys().find(|name| engine_of(name).as_deref() == Some(engine));
         add(&format!("engines.{engine}.bin"), json!(bin), variable.map_or("", String::as_str));

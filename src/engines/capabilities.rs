@@ -101,6 +101,14 @@ pub(crate) fn level(known: &'static [&'static str], asked: &str) -> Option<&'sta
     (place(asked)? > place(highest)?).then_some(highest)
 }
 
+/// Lowers an effort above what the engine has; returns what its caller should know.
+pub(super) fn lower_effort(engine: &dyn Engine, spec: &mut SessionSpec) -> Option<String> {
+    let asked = spec.choice.effort.clone()?;
+    let lower = level(engine.capabilities().efforts, &asked).filter(|lower| *lower != asked)?;
+    spec.choice.effort = Some(lower.to_owned());
+    Some(format!("{} has no effort {asked}; it is lowered to {lower}", engine.name()))
+}
+
 /// What is to be said about a spec before anything starts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Examined {

@@ -42,7 +42,9 @@ impl Installed {
 
     /// Where it is: as set, else on PATH; `None` when it is not there.
     pub(crate) fn path(&self) -> Option<PathBuf> {
-        match self.context.config.engine_bins.get(self.engine) {
+        let set = &self.context.config.engine_bins;
+        // Two engines of one program find it where either is set.
+        match set.get(self.engine).or_else(|| set.get(self.program)) {
             Some(path) => command::find(&path.to_string_lossy()),
             None => command::find(self.program),
         }

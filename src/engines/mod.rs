@@ -16,6 +16,7 @@ pub mod capabilities;
 pub mod claude;
 mod cleaning;
 pub mod codex;
+pub mod codex_app;
 mod conversation;
 pub mod custom;
 mod dialect;

@@ -15,7 +15,7 @@ use super::{
     Answer, Ask, Engine, EngineError, ErrorClass, GoalEnd, GoalPass, GoalRequest, GoalView, Idle, Listener, Message,
     Opt, Orders, Refusal, Registry, Session, SessionSpec, Sink, Support, TurnOutcome, TurnRequest,
     breaker::{Breaker, BreakerState},
-    capabilities::examine,
+    capabilities::{examine, lower_effort},
     isolation::{self, Isolated, Isolation},
     slots::{Slot, Slots},
 };
@@ -50,6 +50,12 @@ pub enum PoolError {
         /// The last failure.
         last: String,
     },
+    /// All slots are in use, and the caller does not wait.
+    #[error("all {max} sessions are in use")]
+    Full {
+        /// Most sessions at once.
+        max: usize,
+    },
     /// The start failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -68,6 +74,7 @@ impl PoolError {
             Self::Refused(refusal) => refusal.code(),
             Self::Choice(_) => Code::InvalidArgument,
             Self::CircuitOpen { .. } => Code::CircuitOpen,
+            Self::Full { .. } => Code::SessionCapReached,
             Self::Engine(e) if blames_engine(e.class) => Code::EngineUnavailable,
             Self::Engine(e) if e.class == ErrorClass::Interrupted => Code::Cancelled,
             Self::Engine(_) => Code::InvalidArgument,
@@ -81,7 +88,7 @@ impl PoolError {
         match self {
             Self::Refused(_) | Self::Choice(_) | Self::CircuitOpen { .. } => ErrorClass::StartFailed,
             Self::Engine(e) => e.class,
-            Self::Slots(_) => ErrorClass::Other,
+            Self::Slots(_) | Self::Full { .. } => ErrorClass::Other,
             Self::Cancelled => ErrorClass::Interrupted,
         }
     }
@@ -158,13 +165,30 @@ impl Pool {
     /// Opens a session, waiting for a slot when there is none. `on_wait` is told once when it has to wait.
     pub async fn open(
         &self,
-        mut spec: SessionSpec,
+        spec: SessionSpec,
         cancel: CancellationToken,
         on_wait: impl Fn(WaitKind),
+    ) -> Result<PooledSession, PoolError> {
+        let slot = async { Ok(self.slots.take(|| on_wait(WaitKind::Slot)).await?) };
+        self.open_with(spec, cancel, slot).await
+    }
+
+    /// Opens a session only when there is a slot at once; otherwise [`PoolError::Full`].
+    pub async fn open_now(&self, spec: SessionSpec, cancel: CancellationToken) -> Result<PooledSession, PoolError> {
+        let slot = async { self.slots.take_now().await?.ok_or(PoolError::Full { max: self.max() }) };
+        self.open_with(spec, cancel, slot).await
+    }
+
+    async fn open_with(
+        &self,
+        mut spec: SessionSpec,
+        cancel: CancellationToken,
+        slot: impl Future<Output = Result<Slot, PoolError>>,
     ) -> Result<PooledSession, PoolError> {
         let engine = self.registry.resolve(&spec.choice)?;
         let name = engine.name();
         spec.choice.engine = Some(name.to_owned());
+        let lowered = lower_effort(engine.as_ref(), &mut spec);
         let examined = examine(engine.as_ref(), &spec);
         if !examined.problems.is_empty() {
             return Err(PoolError::Choice(examined.problems.join("; ")));
@@ -173,7 +197,7 @@ impl Pool {
         let slot = tokio::select! {
             biased;
             () = cancel.cancelled() => return Err(PoolError::Cancelled),
-            slot = self.slots.take(|| on_wait(WaitKind::Slot)) => slot?,
+            slot = slot => slot?,
         };
         // It may have been a long wait, in which others failed.
         self.admit(name)?;
@@ -184,7 +208,7 @@ impl Pool {
         match engine.open(spec, cancel).await {
             Ok(session) => {
                 self.locked().entry(name).or_default().succeeded();
-                let mut warnings = examined.warnings;
+                let mut warnings: Vec<String> = lowered.into_iter().chain(examined.warnings).collect();
                 if isolated.as_ref().is_some_and(|place| !place.confined()) {
                     warnings.push(
                         "this system cannot keep programs from writing; what a read-only agent changes is only found \

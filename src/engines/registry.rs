@@ -3,8 +3,8 @@
 use std::{ffi::OsString, path::PathBuf, sync::Arc};
 
 use super::{
-    Engine, Limits, SessionSpec, acp, agy, claude, codex, custom, environment, grok, opencode, process::Launch,
-    scripted,
+    Engine, Limits, SessionSpec, acp, agy, claude, codex, codex_app, custom, environment, grok, opencode,
+    process::Launch, scripted,
 };
 use crate::{
     config::Config,
@@ -17,12 +17,21 @@ use crate::{
 };
 
 /// Engines of this version.
-const NAMES: &[&str] =
-    &[claude::NAME, codex::NAME, opencode::NAME, acp::NAME, agy::NAME, grok::NAME, custom::NAME, scripted::NAME];
+const NAMES: &[&str] = &[
+    claude::NAME,
+    codex::NAME,
+    codex_app::NAME,
+    opencode::NAME,
+    acp::NAME,
+    agy::NAME,
+    grok::NAME,
+    custom::NAME,
+    scripted::NAME,
+];
 /// Those that answer when a spec names none, the first one found.
 const DEFAULTS: &[&str] = &[claude::NAME, codex::NAME, opencode::NAME];
 /// Engines of later versions.
-const LATER: &[&str] = &["codex-app"];
+const LATER: &[&str] = &[];
 /// Names of old and what took their place.
 const LEGACY: &[(&str, &str)] =
     &[("gemini", "`acp` with the gemini preset, or `agy`"), ("cursor", "`acp` with a preset, or `grok`")];
@@ -180,6 +189,7 @@ impl Registry {
             Arc::new(agy::Agy::new(Arc::clone(&registry.context))),
             Arc::new(grok::Grok::new(Arc::clone(&registry.context))),
             Arc::new(custom::Custom::new(Arc::clone(&registry.context))),
+            Arc::new(codex_app::CodexApp::new(Arc::clone(&registry.context))),
             Arc::new(acp::Acp::new(Arc::clone(&registry.context))),
             Arc::new(scripted::Scripted::new(Arc::clone(&registry.context))),
         ];

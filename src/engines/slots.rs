@@ -87,6 +87,13 @@ impl Slots {
         }
     }
 
+    /// A slot when there is one at once. Those who wait come first.
+    pub async fn take_now(&self) -> Result<Option<Slot>, FsError> {
+        let Ok(_turn) = self.gate.try_lock() else { return Ok(None) };
+        let Ok(permit) = Arc::clone(&self.here).try_acquire_owned() else { return Ok(None) };
+        Ok(self.try_files().await?.map(|lock| Slot { _lock: lock, _permit: permit }))
+    }
+
     /// Slots in use over all processes. Looks at every slot, so a waiting process may have to look once more.
     pub async fn in_home(&self) -> Result<usize, FsError> {
         self.blocking(|fs, dir, max| {

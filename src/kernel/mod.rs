@@ -73,6 +73,12 @@ impl Error {
     }
 }
 
+impl From<crate::nodes::sessions::SessionError> for Error {
+    fn from(e: crate::nodes::sessions::SessionError) -> Self {
+        Self { code: e.code(), message: e.message, details: e.details }
+    }
+}
+
 /// Result of a kernel operation.
 pub type Result<T> = std::result::Result<T, Error>;
 

@@ -9,6 +9,7 @@ pub mod fanout;
 pub mod goal;
 pub mod prompt;
 pub mod read_only;
+pub mod sessions;
 pub mod subflow;
 pub mod turn;
 pub mod verifier;
@@ -65,6 +66,8 @@ pub struct Services {
     pub registry: Arc<Registry>,
     /// Live sessions.
     pub pool: Arc<Pool>,
+    /// Named sessions.
+    pub sessions: sessions::Sessions,
     /// Takes secrets out of everything kept.
     pub redactor: Arc<Redactor>,
 }

@@ -13,7 +13,9 @@ use crate::{
 pub fn protocol(error: &Error) -> ErrorData {
     let data = Some(Value::Object(error_object(error)));
     match error.code {
-        Code::RunNotFound | Code::NoEvidence => ErrorData::resource_not_found(error_text(error), data),
+        Code::RunNotFound | Code::NoEvidence | Code::SessionNotFound | Code::TurnNotFound => {
+            ErrorData::resource_not_found(error_text(error), data)
+        }
         Code::InvalidArgument
         | Code::SpecInvalid
         | Code::ContractInvalid
@@ -34,13 +36,24 @@ pub fn protocol(error: &Error) -> ErrorData {
         | Code::CustomEngineRefInvalid
         | Code::CircuitOpen
         | Code::BudgetExceeded
+        | Code::SessionStopped
+        | Code::SessionBusy
+        | Code::SessionCapReached
+        | Code::TurnTimeout
+        | Code::NothingToResume
+        | Code::NothingToHandOff
+        | Code::WrongEngine
+        | Code::NotSupported
+        | Code::BadOption
+        | Code::BadPattern
+        | Code::CustomEngineRemote
         | Code::Unauthorized
         | Code::ForbiddenHost
         | Code::ForbiddenOrigin
         | Code::PayloadTooLarge
         | Code::Cancelled
         | Code::NoServer => ErrorData::invalid_params(error_text(error), data),
-        Code::RunCorrupt | Code::StoreUnavailable | Code::EngineUnavailable | Code::Internal => {
+        Code::RunCorrupt | Code::StoreUnavailable | Code::EngineUnavailable | Code::EngineFailed | Code::Internal => {
             ErrorData::internal_error(error_text(error), data)
         }
     }

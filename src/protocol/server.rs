@@ -171,6 +171,7 @@ impl Server {
             progress: pump.as_ref().map(Pump::sink),
             elicit,
             parent: self.parent(&context),
+            local: context.extensions.get::<http::request::Parts>().is_none(),
             detach: if as_task { Detach::AtOnce } else { Detach::Wait },
         };
         let outcome = tool.call(self.shared.kernel.clone(), request.arguments.unwrap_or_default(), call).await;

@@ -141,6 +141,10 @@ fn coerce(rule: &Value, value: Value) -> Result<Value, String> {
     let kind = rule.get("type").and_then(Value::as_str).unwrap_or("object");
     let value = match (kind, value) {
         ("string", Value::String(text)) => return string(rule, text),
+        // The JSON of something may be given as it is.
+        ("string", value @ Value::Object(_)) if rule.get("contentMediaType").is_some() => {
+            return Ok(Value::String(value.to_string()));
+        }
         ("boolean", Value::Bool(b)) => return Ok(Value::Bool(b)),
         ("boolean", Value::String(text)) => {
             return match text.trim().to_ascii_lowercase().as_str() {

@@ -9,8 +9,10 @@ pub mod export;
 pub mod handle;
 pub mod outcome;
 pub mod registry;
+mod remote;
 pub mod schema;
 pub mod select;
+mod session;
 pub mod shapes;
 pub mod spec_shapes;
 pub mod start_args;
@@ -78,6 +80,8 @@ pub struct CallContext {
     pub elicit: Option<Arc<dyn Elicit>>,
     /// Run the caller itself belongs to.
     pub parent: Option<String>,
+    /// Whether the caller is on this machine and speaks over standard input; only such a one may name programs.
+    pub local: bool,
     /// Whether the work may go on after the call was answered (the caller polls a task).
     pub detach: Detach,
 }
@@ -107,6 +111,7 @@ impl fmt::Debug for CallContext {
             .field("progress", &self.progress.is_some())
             .field("elicit", &self.elicit.is_some())
             .field("parent", &self.parent)
+            .field("local", &self.local)
             .field("detach", &self.detach)
             .finish_non_exhaustive()
     }

@@ -17,17 +17,20 @@ pub enum Toolset {
     Workflow,
     /// Checks without a run.
     Verify,
+    /// Named conversations with agents.
+    Session,
 }
 
 impl Toolset {
     /// Every toolset.
-    pub const ALL: [Self; 2] = [Self::Workflow, Self::Verify];
+    pub const ALL: [Self; 3] = [Self::Workflow, Self::Verify, Self::Session];
 
     /// The word in flags and the manifest.
     pub fn name(self) -> &'static str {
         match self {
             Self::Workflow => "workflow",
             Self::Verify => "verify",
+            Self::Session => "session",
         }
     }
 
@@ -35,6 +38,7 @@ impl Toolset {
     pub fn is_default(self) -> bool {
         match self {
             Self::Workflow | Self::Verify => true,
+            Self::Session => false,
         }
     }
 }
@@ -137,6 +141,11 @@ impl Tool {
 
     /// Calls it.
     pub fn call(&self, kernel: KernelHandle, args: Object, context: CallContext) -> Boxed<'static, Outcome> {
+        if !context.local
+            && let Err(e) = super::remote::check(&args)
+        {
+            return Box::pin(std::future::ready(Err(e)));
+        }
         (self.handler)(kernel, args, context)
     }
 }
@@ -171,6 +180,7 @@ impl Registry {
             super::workflow_steer::tool(),
             super::workflow_validate::tool(),
         ];
+        tools.extend(super::session::tools());
         tools.sort_by_key(|t| t.about.name);
         Self { tools, checks }
     }

@@ -7,6 +7,8 @@ mod read_only;
 mod real_acp;
 mod real_claude;
 mod real_codex;
+mod real_codex_app;
+mod real_codex_goals;
 mod real_opencode;
 mod sessions;
 mod support;

@@ -11,7 +11,7 @@ use claw_orchestrator::{
 use serde_json::{Value, json};
 
 use crate::support::{World, check, clawo, finished, happens, of_run, until, with};
-use stage::{Act, Round, Stage, Word, goal, scripted, stages};
+use stage::{Act, Round, Stage, Word, again, goal, judged, scripted, stages};
 
 const NEVER: Round = (Vec::new(), "Working.", Word::No("not yet"));
 
@@ -42,9 +42,9 @@ async fn a_goal_is_followed_until_it_is_reached() {
         assert_eq!((goal.objective.as_str(), goal.last_message.as_deref()), ("hello.txt exists", Some("Written.")));
         assert!(!goal.thread_id.is_empty() && goal.tokens_used > 200, "{}: {goal:?}", stage.name);
         assert_eq!(view.nodes[0].output.as_deref(), Some("Written."));
-        assert!(stage.told().contains("no file yet"), "{}", stage.told());
+        assert!(stage.name == "codex" || stage.told().contains("no file yet"), "{}", stage.told());
         assert!(of_run(view.run_id.as_str()).is_empty(), "{:?}", of_run(view.run_id.as_str()));
-        assert!(stage.name == "scripted" || (goal.cost_usd > 0.0 && view.cost_usd > 0.0), "{goal:?}");
+        assert!(stage.name != "claude" || (goal.cost_usd > 0.0 && view.cost_usd > 0.0), "{goal:?}");
     }
 }
 
@@ -138,15 +138,19 @@ async fn a_killed_goal_is_gone_on_with() {
     let mut rounds = before.to_vec();
     rounds.push(after.clone());
     for mut stage in stages(&rounds) {
-        if stage.name == "claude" {
+        if stage.name != "scripted" {
             // The tool call that the kill cuts off is no reply, so its words go to nobody.
             let cut = [NEVER, (vec![Act::Wait(300), Act::Write("done", "yes\n")], "Done.", Word::Yes)];
-            stage = stage::claude(&cut).unwrap();
+            stage = again(stage.name, &cut);
         }
         let engine = stage.engine();
         let words = |key: &str| engine[key].as_str().unwrap().to_owned();
         let (name, model) = (words("engine"), words("model"));
         let line = ["goal", "done exists", "-e", &name, "-m", &model, "--run-id", "killed", "-c", "test -s done", "-w"];
+        let mut line = line.to_vec();
+        if name == "codex" {
+            line.extend(["--sandbox", "danger-full-access"]);
+        }
         let mut child = command(&stage.world, &line).spawn().unwrap();
         let begun = stage.world.project().join("begun");
         happens("the agent is at work", || begun.exists()).await;
@@ -169,7 +173,7 @@ async fn a_killed_goal_is_gone_on_with() {
 /// Kernel 8: a goal that had ended when the process died ends the node with that result and is not set again.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ended_goal_is_not_set_again() {
-    for stage in stages(&[NEVER, (vec![Act::Wait(6)], "Done.", Word::Yes), NEVER]) {
+    for stage in judged(&[NEVER, (vec![Act::Wait(6)], "Done.", Word::Yes), NEVER]) {
         let kernel = stage.world.kernel().await;
         let run = stage.start(&kernel, spec(stage.node("reached while away", json!({})))).await;
         let begun = stage.world.project().join("begun");
@@ -193,7 +197,7 @@ async fn an_ended_goal_is_not_set_again() {
 /// Kernel 8: stalls are waited for in view, counted before each try, over a restart, and given up in the end.
 #[tokio::test(flavor = "multi_thread")]
 async fn stalls_are_counted_over_a_restart() {
-    for stage in stages(&vec![(vec![], "Working.", Word::Broken); 6]) {
+    for stage in judged(&vec![(vec![], "Working.", Word::Broken); 6]) {
         let kernel = stage.world.kernel().await;
         let retry = json!({ "capacityRetry": { "max": 2, "backoffMs": 1500 } });
         let run = stage.start(&kernel, spec(stage.node("judged by nobody", retry))).await;

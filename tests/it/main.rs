@@ -24,6 +24,7 @@ mod quota;
 mod real_claude;
 mod secrets;
 mod server;
+mod sessions;
 mod store;
 mod store_fence;
 mod store_files;

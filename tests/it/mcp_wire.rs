@@ -73,6 +73,14 @@ impl Wire {
         Self::of(server, Arc::default())
     }
 
+    /// The same with these toolsets.
+    pub(crate) fn with(kernel: Kernel, toolsets: &[&str]) -> Self {
+        let toolsets = Some(toolsets.iter().map(|t| (*t).to_owned()).collect());
+        let registry = Selection { toolsets, ..Selection::default() }.apply().unwrap().registry;
+        let server = Server::new(KernelHandle::ready(kernel), registry, Options::default()).unwrap();
+        Self::of(server, Arc::default())
+    }
+
     fn of(server: Server, opened: Arc<AtomicUsize>) -> Self {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         let (reader, writer) = tokio::io::split(theirs);

@@ -16,7 +16,10 @@ use claw_orchestrator::{
     git::Git,
     kernel::{Kernel, Role},
     model::{NodeState, RunId, RunOutcome, RunRecord, RunState},
-    nodes::Services,
+    nodes::{
+        Services,
+        sessions::{self, Sessions},
+    },
     store::{FileStore, Options, Store},
     sys::{Clock, Fs, redact::Redactor, supervise},
     verify::Verifier,
@@ -317,7 +320,10 @@ impl<'a> World<'a> {
         let limits = Limits::default();
         let registry = Arc::new(Registry::of(config.clone(), "model", clock.clone(), fs.clone(), limits, engines));
         let pool = Arc::new(Pool::new(registry.clone(), &config.home, fs.clone(), 64));
-        let services = Services { config, fs, clock, git, verifier, registry, pool, redactor };
+        let settings = sessions::Settings::with_ttl(std::time::Duration::from_secs(60));
+        let sessions =
+            Sessions::new(config.clone(), pool.clone(), fs.clone(), clock.clone(), redactor.clone(), settings);
+        let services = Services { config, fs, clock, git, verifier, registry, pool, sessions, redactor };
         Kernel::new(Arc::new(services), Arc::new(store), role)
     }
 }
@@ -332,6 +338,7 @@ fn config() -> Config {
         engine_bins: BTreeMap::new(),
         engine_env: BTreeMap::new(),
         max_sessions: None,
+        sessions: claw_orchestrator::config::Sessions::default(),
         auto_resume: true,
         chrome: None,
         tools: None,

@@ -140,6 +140,7 @@ impl World {
             engine_bins: self.bins.clone(),
             engine_env: BTreeMap::new(),
             max_sessions: Some(self.sessions),
+            sessions: claw_orchestrator::config::Sessions::default(),
             auto_resume: false,
             chrome: None,
             tools: None,

@@ -243,7 +243,12 @@ impl Conversation {
         loop {
             let line = tokio::select! {
                 biased;
-                () = cancel.cancelled() => return Err(self.process.error(ErrorClass::Interrupted, "cancelled")),
+                () = cancel.cancelled() => {
+                    // It may have begun a turn, which nobody waits for any more.
+                    let lines = self.dialect.interrupt();
+                    self.send(lines);
+                    return Err(self.process.error(ErrorClass::Interrupted, "cancelled"));
+                }
                 line = self.process.next() => line,
                 () = tokio::time::sleep_until(deadline) => {
                     let text = format!("no answer within {} s to: {}", self.process.limits.ask.as_secs_f32(), ask.name());

@@ -187,7 +187,7 @@ impl Engine for Scripted {
     fn open(&self, spec: SessionSpec, cancel: CancellationToken) -> Boxed<'_, Result<Box<dyn Session>, EngineError>> {
         Box::pin(async move {
             let transcript = Transcript::in_directory(self.context.fs.clone(), self.state());
-            let dialect = StreamJson::with_goals(spec.options.goal.clone(), transcript);
+            let dialect = StreamJson::new().following(spec.options.goal.clone(), transcript);
             let launch = self.launch(&spec).map_err(|text| EngineError::new(ErrorClass::Other, text))?;
             let session = Conversation::start(launch, Box::new(dialect), &cancel).await?;
             Ok(Box::new(session) as Box<dyn Session>)

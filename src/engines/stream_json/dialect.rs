@@ -1,6 +1,6 @@
 //! The protocol as a [`Dialect`].
 
-use super::{StreamJson, goal, user_line};
+use super::{StreamJson, goal};
 use crate::{
     engines::{
         Ask, EngineError, GoalSet, Message, TurnOutcome,
@@ -12,19 +12,20 @@ use crate::{
 
 impl Dialect for StreamJson {
     fn hello(&mut self) -> Vec<String> {
-        let (id, line) = self.control("initialize");
+        let (id, line) = self.opening();
         self.hello = Some(id);
         vec![line]
     }
 
     fn begin(&mut self, message: &Message<'_>) -> Vec<String> {
         goal::forget(self);
-        self.begin_turn();
-        vec![user_line(message.text, message.command)]
+        self.begin_message(message)
     }
 
     fn line(&mut self, bytes: &[u8], now: Time) -> Vec<Step> {
-        StreamJson::line(self, bytes, now)
+        let about_goals = self.goal.is_some() || self.goal_question.is_some();
+        let steps = StreamJson::line(self, bytes, now);
+        if about_goals { steps } else { self.seen(bytes, steps) }
     }
 
     fn skipped(&mut self, bytes: u64, head: &[u8]) -> Vec<Step> {
@@ -37,13 +38,14 @@ impl Dialect for StreamJson {
     }
 
     fn steer(&mut self, text: &str) -> Result<Vec<String>, EngineError> {
-        // Outside a goal a message can become a turn of its own, whose end nobody would expect.
-        self.goal_steer(text).ok_or_else(|| not_supported("a running turn of this engine takes no further input"))
+        self.goal_steer(text).map_or_else(|| self.steer_turn(text), Ok)
     }
 
     fn ask(&mut self, ask: &Ask) -> Result<Vec<String>, EngineError> {
-        let about_goals = self.goal_ask(ask);
-        about_goals.unwrap_or_else(|| Err(not_supported(&format!("this engine has no {}", ask.name()))))
+        if let Some(lines) = self.goal_ask(ask) {
+            return lines;
+        }
+        self.question(ask).ok_or_else(|| not_supported(&format!("this engine has no {}", ask.name())))
     }
 
     fn goal(&mut self, set: Option<&GoalSet>, _reactivate: bool) -> Result<Vec<String>, EngineError> {

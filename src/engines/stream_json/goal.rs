@@ -346,7 +346,7 @@ impl StreamJson {
             | Ask::Native { .. } => return None,
         };
         self.begin_turn();
-        self.question = Some(Question { turn });
+        self.goal_question = Some(Question { turn });
         Some(Ok(vec![user_line(&text, true)]))
     }
 
@@ -355,7 +355,7 @@ impl StreamJson {
         let mut steps = self.value(value, now);
         let Some(at) = steps.iter().position(|s| matches!(s, Step::Ended(_))) else { return steps };
         let Step::Ended(outcome) = steps.remove(at) else { return steps };
-        let asked = self.question.take();
+        let asked = self.goal_question.take();
         let command = is_command(value);
         let text = outcome.text.clone();
         let data = serde_json::json!({
@@ -396,7 +396,7 @@ fn passes(class: ErrorClass) -> bool {
 /// Forgets the goal: the turn that begins has nothing to do with it.
 pub(super) fn forget(dialect: &mut StreamJson) {
     dialect.goal = None;
-    dialect.question = None;
+    dialect.goal_question = None;
 }
 
 /// The outcome of a goal's turn that was cut off.

@@ -3,6 +3,7 @@
 //! Owns what the lines mean. Does no I/O and reads no clock, so every recorded conversation can be
 //! replayed into it.
 
+mod asking;
 pub(super) mod classify;
 mod dialect;
 mod goal;
@@ -63,11 +64,13 @@ pub struct StreamJson {
     /// The goal that is followed.
     goal: Option<goal::Goal>,
     /// Something about goals that was asked.
-    question: Option<goal::Question>,
+    goal_question: Option<goal::Question>,
     /// The goal of the conversation as it was known before this process.
     known: Option<KnownGoal>,
     /// Where the program writes down how a goal ended.
     transcript: Option<Transcript>,
+    /// What only the real program does.
+    asking: asking::Asking,
 }
 
 /// A message of ours as a line. Text that looks like a command of the program gets a leading space, which
@@ -88,9 +91,10 @@ impl StreamJson {
         Self::default()
     }
 
-    /// The same for a program that follows goals: what is known of the conversation's, and where its session files lie.
-    pub(crate) fn with_goals(known: Option<KnownGoal>, transcript: Transcript) -> Self {
-        Self { known, transcript: Some(transcript), ..Self::default() }
+    /// A program that follows goals: what is known of the conversation's, and where its session files lie.
+    #[must_use]
+    pub(crate) fn following(self, known: Option<KnownGoal>, transcript: Transcript) -> Self {
+        Self { known, transcript: Some(transcript), ..self }
     }
 
     /// The conversation's id, once the program confirmed it.
@@ -143,7 +147,7 @@ impl StreamJson {
         };
         if self.goal.is_some() {
             self.goal_line(&value, now)
-        } else if self.question.is_some() {
+        } else if self.goal_question.is_some() {
             self.asked_line(&value, now)
         } else {
             self.value(&value, now)

@@ -117,6 +117,7 @@ fn config(dir: &Path, env: BTreeMap<String, String>) -> Config {
         engine_bins: BTreeMap::new(),
         engine_env: BTreeMap::new(),
         max_sessions: None,
+        sessions: claw_orchestrator::config::Sessions::default(),
         auto_resume: false,
         chrome: None,
         tools: None,

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::support::{
     World,
     model::{self, MODEL, Model},
+    openai::{KEY, OpenAi, codex_home},
     with,
 };
 
@@ -43,26 +44,87 @@ pub type Round = (Vec<Act>, &'static str, Word);
 pub struct Stage {
     pub name: &'static str,
     pub world: World,
-    model: Option<Model>,
+    model: Played,
     engine: Value,
+}
+
+/// Where the model of a stage is played.
+enum Played {
+    ByItself,
+    Claude(Model),
+    Codex(OpenAi),
 }
 
 /// The stages there are on this machine. An engine whose program is missing says so and is left out.
 pub fn stages(rounds: &[Round]) -> Vec<Stage> {
+    judged(rounds).into_iter().chain(codex(rounds)).collect()
+}
+
+/// The stages where a judge says whether a goal is reached; codex's agent says so itself.
+pub fn judged(rounds: &[Round]) -> Vec<Stage> {
     [Some(scripted(rounds)), claude(rounds)].into_iter().flatten().collect()
+}
+
+/// The same stage with other rounds.
+pub fn again(name: &str, rounds: &[Round]) -> Stage {
+    match name {
+        "claude" => claude(rounds).unwrap(),
+        "codex" => codex(rounds).unwrap(),
+        _ => scripted(rounds),
+    }
+}
+
+/// The real Codex as an app server on a scripted model.
+fn codex(rounds: &[Round]) -> Option<Stage> {
+    let Some(program) = std::env::var_os("CLAWO_TEST_CODEX") else {
+        println!("skipped: CLAWO_TEST_CODEX does not name the program of Codex 0.171.0");
+        return None;
+    };
+    let usage = json!({ "input": 100, "cached": 0, "output": 20 });
+    let says = |status: &str| json!({ "tools": [{ "name": "update_goal", "args": { "status": status } }] });
+    let mut turns = Vec::new();
+    for (acts, said, word) in rounds {
+        turns.extend(acts.iter().map(|act| match act {
+            Act::Write(path, content) => json!({ "tools": [{ "write": path, "content": content.trim_end() }] }),
+            Act::Wait(seconds) => json!({ "tools": [{ "sh": format!("touch begun; sleep {seconds}") }] }),
+        }));
+        match word {
+            Word::Yes => turns.extend([says("complete"), json!({ "text": said })]),
+            Word::Impossible(why) => turns.extend([says("blocked"), json!({ "text": why })]),
+            Word::No(_) | Word::Broken => turns.push(json!({ "text": said, "usage": usage })),
+        }
+    }
+    let mut world = World::new();
+    let server = OpenAi::start(world.root(), &json!({ "turns": turns }));
+    let home = world.root().join("user/.codex");
+    codex_home(&home, server.port);
+    // A name that codex's own variables have is passed on without being asked for.
+    let key = format!("OPENAI_{KEY}");
+    let config = std::fs::read_to_string(home.join("config.toml")).unwrap().replace(KEY, &key);
+    std::fs::write(home.join("config.toml"), config).unwrap();
+    for (name, value) in [
+        ("CODEX_HOME", home.to_string_lossy().into_owned()),
+        ("HOME", world.root().join("user").to_string_lossy().into_owned()),
+        (&key, "key-of-nobody".to_owned()),
+    ] {
+        world.env.insert(name.to_owned(), value);
+    }
+    world.bins.insert("codex".to_owned(), program.into());
+    let engine = json!({ "engine": "codex", "model": "scripted-1", "sandboxMode": "danger-full-access" });
+    Some(Stage { name: "codex", world, model: Played::Codex(server), engine })
 }
 
 /// A scripted agent.
 pub fn scripted(rounds: &[Round]) -> Stage {
     let world = World::new();
     let engine = json!({ "engine": "scripted", "model": world.root().join("goal.json") });
-    let stage = Stage { name: "scripted", world, model: None, engine };
+    let stage = Stage { name: "scripted", world, model: Played::ByItself, engine };
     stage.play(rounds);
     stage
 }
 
 /// The real Claude Code on a scripted model.
-pub fn claude(rounds: &[Round]) -> Option<Stage> {
+fn claude(rounds: &[Round]) -> Option<Stage> {
     let mut turns = Vec::new();
     let mut judge = Vec::new();
     for (acts, said, word) in rounds {
@@ -83,13 +145,14 @@ pub fn claude(rounds: &[Round]) -> Option<Stage> {
         judge.push(json!({ "text": word }));
     }
     let (world, model) = model::real(&json!({ "turns": turns, "side": { "goal": judge } }))?;
-    Some(Stage { name: "claude", world, model: Some(model), engine: json!({ "engine": "claude", "model": MODEL }) })
+    let engine = json!({ "engine": "claude", "model": MODEL });
+    Some(Stage { name: "claude", world, model: Played::Claude(model), engine })
 }
 
 impl Stage {
     /// What a scripted agent plays from now on; rounds it has played stay played. The real one's model goes on by itself.
     pub fn play(&self, rounds: &[Round]) {
-        if self.model.is_some() {
+        if self.name != "scripted" {
             return;
         }
         let turns = rounds.iter().map(|(acts, said, _)| {
@@ -131,21 +194,23 @@ impl Stage {
     /// Everything the agent was told so far, as it saw it.
     pub fn told(&self) -> String {
         match &self.model {
-            None => self.world.prompts("goal").join("\n"),
-            Some(model) => model.calls().last().map(|call| call["body"].to_string()).unwrap_or_default(),
+            Played::ByItself => self.world.prompts("goal").join("\n"),
+            Played::Claude(model) => model.calls().last().map(|call| call["body"].to_string()).unwrap_or_default(),
+            Played::Codex(model) => model.calls().last().map(|call| call["body"].to_string()).unwrap_or_default(),
         }
     }
 
     /// The conversations there were.
     pub fn sessions(&self) -> BTreeSet<String> {
         match &self.model {
-            None => {
+            Played::ByItself => {
                 let record = self.world.root().join("goal.prompts.jsonl");
                 let text = std::fs::read_to_string(record).unwrap_or_default();
                 let entries = text.lines().map(|l| serde_json::from_str::<Value>(l).unwrap());
                 entries.map(|e| e["sessionId"].to_string()).collect()
             }
-            Some(model) => model.calls().iter().map(|call| call["session"].to_string()).collect(),
+            Played::Claude(model) => model.calls().iter().map(|call| call["session"].to_string()).collect(),
+            Played::Codex(model) => model.calls().iter().map(|c| c["body"]["prompt_cache_key"].to_string()).collect(),
         }
     }
 

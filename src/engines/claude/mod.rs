@@ -1,6 +1,8 @@
 //! Claude Code: how it is started. What it says afterwards is `stream_json`.
 
-use std::{ffi::OsString, path::PathBuf, sync::Arc};
+mod options;
+
+use std::{path::PathBuf, sync::Arc};
 
 use tokio_util::sync::CancellationToken;
 
@@ -13,10 +15,7 @@ use super::{
     registry::Context,
     stream_json::{StreamJson, Transcript},
 };
-use crate::{
-    model::spec::EngineChoice,
-    sys::{ids, supervise::Stdin},
-};
+use crate::{model::spec::EngineChoice, sys::supervise::Stdin};
 
 /// Its name in specs.
 pub const NAME: &str = "claude";
@@ -101,6 +100,8 @@ impl Claude {
             // As root it refuses to bypass permissions unless told that the machine is there for it.
             fixed.push(("IS_SANDBOX", "1"));
         }
+        let chosen = options::env(spec);
+        fixed.extend(chosen.iter().map(|(name, value)| (*name, value.as_str())));
         let rules = Rules { needed: NEEDED };
         environment::build(config, rules, &allowed, &spec.run_env, &fixed)
     }
@@ -112,34 +113,6 @@ impl Claude {
         let home = || set("HOME").unwrap_or_default().join(".claude");
         Transcript::of_projects(context.fs.clone(), &set("CLAUDE_CONFIG_DIR").unwrap_or_else(home), &spec.cwd)
     }
-}
-
-/// The arguments of a session. A resumed one does not remember mode, model or system prompt: all is restated.
-fn argv(spec: &SessionSpec) -> Vec<OsString> {
-    let fixed = "-p --input-format stream-json --output-format stream-json --verbose";
-    let mut args: Vec<OsString> = fixed.split(' ').map(Into::into).collect();
-    let mut add = |flag: &str, value: &str| args.extend([flag.into(), value.into()]);
-    add("--permission-mode", mode(&spec.choice));
-    match &spec.resume {
-        Some(id) => add("--resume", id),
-        None => add("--session-id", &ids::uuid()),
-    }
-    if let Some(model) = &spec.choice.model {
-        add("--model", model);
-    }
-    if let Some(effort) = spec.choice.effort.as_deref().filter(|e| *e != "auto") {
-        add("--effort", effort);
-    }
-    if let Some(text) = &spec.append_system_prompt {
-        add("--append-system-prompt", text);
-    }
-    if let Some(turns) = spec.max_turns {
-        add("--max-turns", &turns.to_string());
-    }
-    if let Some(usd) = spec.max_budget_usd.filter(|usd| *usd > 0.0) {
-        add("--max-budget-usd", &usd.to_string());
-    }
-    args
 }
 
 /// Whether `id` can only be an id: the program would take something else for a flag or a search.
@@ -166,8 +139,8 @@ impl Engine for Claude {
             append_system_prompt: true,
             read_only: true,
             interrupt: true,
-            steer: false,
-            compact: false,
+            steer: true,
+            compact: true,
             goals: true,
             own_cost: true,
             counting: Counting::CumulativeProcess,
@@ -193,9 +166,9 @@ impl Engine for Claude {
             | Opt::MaxTurns
             | Opt::Resume
             | Opt::ReadOnly
-            | Opt::DangerFullAccess => Support::Native,
-            Opt::FallbackModel
             | Opt::WorkspaceWrite
+            | Opt::DangerFullAccess
+            | Opt::FallbackModel
             | Opt::SystemPrompt
             | Opt::AddDir
             | Opt::AllowedTools
@@ -205,7 +178,7 @@ impl Engine for Claude {
             | Opt::Fork
             | Opt::NoPersistence
             | Opt::BaseUrl
-            | Opt::ExtraArgs => Support::Refused,
+            | Opt::ExtraArgs => Support::Native,
         }
     }
 
@@ -227,6 +200,14 @@ impl Engine for Claude {
         problems
     }
 
+    fn native_keys(&self) -> &'static [&'static str] {
+        options::KEYS
+    }
+
+    fn check_spec(&self, spec: &SessionSpec) -> Vec<String> {
+        options::problems(spec)
+    }
+
     fn open(&self, spec: SessionSpec, cancel: CancellationToken) -> Boxed<'_, Result<Box<dyn Session>, EngineError>> {
         Box::pin(async move {
             let failed = |text: String| EngineError::new(ErrorClass::StartFailed, text);
@@ -241,8 +222,10 @@ impl Engine for Claude {
             }
             let program = self.program().ok_or_else(|| failed("the program claude was not found".to_owned()))?;
             let env = self.env(&spec);
-            let dialect = StreamJson::with_goals(spec.options.goal.clone(), self.transcript(&spec));
-            let launch = self.installed.context().launch(NAME, program, argv(&spec), env, &spec, Stdin::Pipe);
+            let forward = spec.options.native.get("forwardSubagentText") == Some(&true.into());
+            let dialect = StreamJson::claude(options::permission_mode(&spec), forward)
+                .following(spec.options.goal.clone(), self.transcript(&spec));
+            let launch = self.installed.context().launch(NAME, program, options::argv(&spec), env, &spec, Stdin::Pipe);
             let session = Conversation::start(launch, Box::new(dialect), &cancel).await?;
             Ok(Box::new(session) as Box<dyn Session>)
         })
@@ -251,7 +234,7 @@ impl Engine for Claude {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{options::argv, *};
 
     fn spec() -> SessionSpec {
         SessionSpec { name: "r-n-a1".into(), cwd: "/".into(), max_budget_usd: Some(0.0), ..SessionSpec::default() }
@@ -261,10 +244,11 @@ mod tests {
     fn arguments_restate_everything_on_resume() {
         let plain: Vec<String> = argv(&spec()).into_iter().map(|a| a.into_string().unwrap()).collect();
         assert_eq!(
-            plain[..8].join(" "),
-            "-p --input-format stream-json --output-format stream-json --verbose --permission-mode bypassPermissions"
+            plain[..9].join(" "),
+            "-p --input-format stream-json --output-format stream-json --verbose --replay-user-messages \
+             --permission-mode bypassPermissions"
         );
-        assert_eq!((plain.len(), plain[8].as_str(), plain[9].len()), (10, "--session-id", 36));
+        assert_eq!((plain.len(), plain[9].as_str(), plain[10].len()), (11, "--session-id", 36));
         let full = SessionSpec {
             choice: EngineChoice {
                 engine: None,
@@ -279,7 +263,7 @@ mod tests {
             resume: Some("id".into()),
             ..spec()
         };
-        let full: Vec<String> = argv(&full).into_iter().skip(6).map(|a| a.into_string().unwrap()).collect();
+        let full: Vec<String> = argv(&full).into_iter().skip(7).map(|a| a.into_string().unwrap()).collect();
         let want = "--permission-mode default --resume id --model sonnet --effort high --append-system-prompt Be brief. --max-turns 7 --max-budget-usd 0.5";
         assert_eq!(full.join(" "), want);
         assert!(is_id("00000000-0000-4000-8000-000000000000") && !is_id("-p") && !is_id("a b") && !is_id(""));

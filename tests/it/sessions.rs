@@ -1,0 +1,8 @@
+//! Named sessions: on the scripted agent in this process, over MCP, over deaths of the server, and on the real program.
+
+mod deaths;
+mod inbox;
+mod real;
+mod service;
+mod support;
+mod tools;
