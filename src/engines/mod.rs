@@ -21,6 +21,7 @@ pub mod jsonrpc;
 pub mod lines;
 mod outcome;
 pub mod pool;
+pub mod prices;
 mod process;
 pub mod registry;
 pub mod scripted;
