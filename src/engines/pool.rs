@@ -17,6 +17,7 @@ use super::{
     breaker::{Breaker, BreakerState},
     capabilities::examine,
     slots::{Slot, Slots},
+    spending::{Account, Accounting},
 };
 use crate::{
     model::Code,
@@ -98,6 +99,7 @@ fn blames_engine(class: ErrorClass) -> bool {
         | ErrorClass::Refused
         | ErrorClass::Interrupted
         | ErrorClass::NotSupported
+        | ErrorClass::BudgetExceeded
         | ErrorClass::Other => false,
     }
 }
@@ -108,6 +110,7 @@ pub struct Pool {
     registry: Arc<Registry>,
     clock: Arc<dyn Clock>,
     slots: Slots,
+    accounting: Arc<Accounting>,
     breakers: Mutex<BTreeMap<&'static str, Breaker>>,
 }
 
@@ -115,7 +118,9 @@ impl Pool {
     /// At most `max` sessions at once, counted over every process that uses `home`.
     pub fn new(registry: Arc<Registry>, home: &Path, fs: Arc<dyn Fs>, max: usize) -> Self {
         let clock = Arc::clone(&registry.context().clock);
-        Self { registry, clock, slots: Slots::new(fs, home.join("slots"), max), breakers: Mutex::default() }
+        let accounting = Arc::new(Accounting::new(registry.context()));
+        let slots = Slots::new(fs, home.join("slots"), max);
+        Self { registry, clock, slots, accounting, breakers: Mutex::default() }
     }
 
     /// The engines.
@@ -166,15 +171,14 @@ impl Pool {
         };
         // It may have been a long wait, in which others failed.
         self.admit(name)?;
-        let cap = spec.max_budget_usd.filter(|usd| *usd > 0.0);
-        let title = spec.name.clone();
+        let account = Account::new(Arc::clone(&self.accounting), name, &spec);
         let preface = preface(engine.as_ref(), &mut spec);
         match engine.open(spec, cancel).await {
             Ok(session) => {
                 self.locked().entry(name).or_default().succeeded();
                 let warnings = examined.warnings;
                 let live = Some((session, slot));
-                Ok(PooledSession { title, engine: name, live, cap, spent: 0.0, preface, warnings })
+                Ok(PooledSession { engine: name, live, account, preface, warnings })
             }
             Err(e) => {
                 if blames_engine(e.class) {
@@ -211,11 +215,9 @@ fn preface(engine: &dyn Engine, spec: &mut SessionSpec) -> Option<String> {
 /// A session that holds a slot. Dropping it ends its processes and frees the slot in the background.
 #[derive(Debug)]
 pub struct PooledSession {
-    title: String,
     engine: &'static str,
     live: Option<(Box<dyn Session>, Slot)>,
-    cap: Option<f64>,
-    spent: f64,
+    account: Account,
     /// Put in front of the first message.
     preface: Option<String>,
     warnings: Vec<String>,
@@ -239,7 +241,12 @@ impl PooledSession {
 
     /// US dollars of all turns so far.
     pub fn spent_usd(&self) -> f64 {
-        self.spent
+        self.account.spent()
+    }
+
+    /// Its cap in US dollars; none means that nothing of its own bounds it.
+    pub fn cap_usd(&self) -> Option<f64> {
+        self.account.cap()
     }
 
     /// What its caller should know about options that are not followed.
@@ -255,25 +262,26 @@ impl PooledSession {
 
     /// One turn. Refused without a turn once the session's cap is used up.
     pub async fn take(&mut self, request: TurnRequest<'_>) -> TurnOutcome {
-        if let Err(error) = self.admit() {
+        if let Err(error) = self.account.admit().await {
             return TurnOutcome::failed(error);
         }
         let Some((session, _)) = &mut self.live else { return TurnOutcome::failed(closed()) };
         let preface = if request.message.command { None } else { self.preface.take() };
         let text = preface.map(|preface| format!("{preface}\n\n{}", request.message.text));
         let message = Message { text: text.as_deref().unwrap_or(request.message.text), ..request.message };
+        let asked = message.text.chars().count();
         let mut outcome = session.turn(TurnRequest { message, ..request }).await;
-        self.settle(&mut outcome);
+        written(self.account.settle(&mut outcome, asked)).await;
         outcome
     }
 
     /// Something other than a turn.
     pub async fn ask(&mut self, ask: Ask, sink: Sink, cancel: CancellationToken) -> Result<Answer, EngineError> {
-        self.admit()?;
+        self.account.admit().await?;
         let Some((session, _)) = &mut self.live else { return Err(closed()) };
         let mut answer = session.ask(ask, sink, cancel).await?;
         if let Some(turn) = &mut answer.turn {
-            self.settle(turn);
+            written(self.account.settle(turn, 0)).await;
         }
         Ok(answer)
     }
@@ -282,12 +290,13 @@ impl PooledSession {
     pub async fn goal(&mut self, request: GoalRequest<'_>) -> GoalPass {
         let refused =
             |error| GoalPass { end: GoalEnd::Failed(error), view: GoalView::default(), turns: TurnOutcome::default() };
-        if let Err(error) = self.admit() {
+        if let Err(error) = self.account.admit().await {
             return refused(error);
         }
         let Some((session, _)) = &mut self.live else { return refused(closed()) };
+        let asked = request.set.as_ref().map_or(0, |goal| goal.objective.chars().count());
         let mut pass = session.goal(request).await;
-        self.settle(&mut pass.turns);
+        written(self.account.settle(&mut pass.turns, asked)).await;
         pass
     }
 
@@ -296,22 +305,10 @@ impl PooledSession {
         let Some((session, _)) = &mut self.live else { return std::future::pending().await };
         let mut idle = session.idle(sink).await;
         if let Idle::Turn(outcome) = &mut idle {
-            self.settle(outcome);
+            // Nothing is waited for here, because the caller may stop listening at any time.
+            drop(self.account.settle(outcome, 0));
         }
         idle
-    }
-
-    /// Whether the cap allows another turn.
-    fn admit(&self) -> Result<(), EngineError> {
-        let Some(cap) = self.cap.filter(|cap| self.spent >= *cap) else { return Ok(()) };
-        let (title, engine, spent) = (&self.title, self.engine, self.spent);
-        let text = format!("budget_exceeded: session {title} ({engine}) has spent {spent:.4} of {cap:.4} US dollars");
-        Err(EngineError::new(ErrorClass::Other, text))
-    }
-
-    /// The single place that every turn of every engine passes at its end.
-    fn settle(&mut self, outcome: &mut TurnOutcome) {
-        self.spent += outcome.spend.cost_usd;
     }
 
     /// Ends the whole process tree, then frees the slot. Returns what could not be ended.
@@ -332,6 +329,12 @@ async fn ended(session: Box<dyn Session>, slot: Slot) -> Vec<String> {
     let left = session.stop().await;
     drop(slot);
     left
+}
+
+/// Waits until a turn's row is in the ledger, so that whoever has the answer also finds the row.
+async fn written(row: tokio::task::JoinHandle<()>) {
+    // A defect while writing is logged where tasks are started.
+    let _ = row.await;
 }
 
 fn closed() -> EngineError {

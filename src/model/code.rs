@@ -44,6 +44,7 @@ codes! {
     EngineUnavailable "engine_unavailable" 70 "install the engine or name its program, or use the scripted engine",
     CircuitOpen "circuit_open" 6 "the engine failed to start several times; wait the named seconds",
     BudgetExceeded "budget_exceeded" 6 "raise the cap or start a new run",
+    DailyBudgetExceeded "daily_budget_exceeded" 6 "raise daily_usd under [budget], or wait for the next UTC day",
     Unauthorized "unauthorized" 5 "send the bearer token of the server",
     ForbiddenHost "forbidden_host" 5 "use the loopback address, or allow this host at start",
     ForbiddenOrigin "forbidden_origin" 5 "call from an allowed origin",

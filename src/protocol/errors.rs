@@ -32,6 +32,7 @@ pub fn protocol(error: &Error) -> ErrorData {
         | Code::Superseded
         | Code::CircuitOpen
         | Code::BudgetExceeded
+        | Code::DailyBudgetExceeded
         | Code::Unauthorized
         | Code::ForbiddenHost
         | Code::ForbiddenOrigin

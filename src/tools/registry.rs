@@ -17,17 +17,20 @@ pub enum Toolset {
     Workflow,
     /// Checks without a run.
     Verify,
+    /// The ledger of turns.
+    Runs,
 }
 
 impl Toolset {
     /// Every toolset.
-    pub const ALL: [Self; 2] = [Self::Workflow, Self::Verify];
+    pub const ALL: [Self; 3] = [Self::Workflow, Self::Verify, Self::Runs];
 
     /// The word in flags and the manifest.
     pub fn name(self) -> &'static str {
         match self {
             Self::Workflow => "workflow",
             Self::Verify => "verify",
+            Self::Runs => "runs",
         }
     }
 
@@ -35,6 +38,7 @@ impl Toolset {
     pub fn is_default(self) -> bool {
         match self {
             Self::Workflow | Self::Verify => true,
+            Self::Runs => false,
         }
     }
 }
@@ -159,6 +163,7 @@ impl Registry {
     pub fn full() -> Self {
         let checks = super::verify_run::Checks::default();
         let mut tools = vec![
+            super::ledger_query::tool(),
             super::verify_run::tool(checks.clone()),
             super::workflow_approve::tool(),
             super::workflow_cancel::tool(),

@@ -8,10 +8,12 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod budgets;
 mod claims;
 mod cli;
 mod engines;
 mod git;
+mod ledger;
 mod mcp;
 mod mcp_http;
 mod mcp_rules;
