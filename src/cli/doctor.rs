@@ -266,7 +266,8 @@ async fn port(config: &Config) -> Vec<Row> {
     for breaker in health.get("breakers").and_then(Value::as_array).into_iter().flatten() {
         let text = |key: &str| breaker.get(key).and_then(Value::as_str).unwrap_or_default();
         let number = |key: &str| breaker.get(key).and_then(Value::as_u64).unwrap_or_default();
-        let detail = format!("{} starts in a row failed, left alone for {} s", number("failures"), number("openForSeconds"));
+        let detail =
+            format!("{} starts in a row failed, left alone for {} s", number("failures"), number("openForSeconds"));
         let fix = "the server's log says why it did not start; the next good start clears this";
         rows.push(Row::bad(Status::Warning, format!("breaker {}", text("engine")), detail, fix));
     }

@@ -176,7 +176,11 @@ fn footer(page: &LedgerPage) -> Vec<String> {
         return Vec::new();
     }
     let shown = page.rows.len() as u64;
-    let about = if page.groups.is_none() && shown < sum.rows { format!(" (the newest {shown} are shown)") } else { String::new() };
+    let about = if page.groups.is_none() && shown < sum.rows {
+        format!(" (the newest {shown} are shown)")
+    } else {
+        String::new()
+    };
     let mut lines = vec![format!(
         "{} turns{about}, {:.4} USD, {} tokens in, {} tokens out",
         sum.rows, sum.cost_usd, sum.tokens_in, sum.tokens_out

@@ -181,7 +181,9 @@ fn price<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
 
 fn finite<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
     let usd = f64::deserialize(from)?;
-    usd.is_finite().then_some(Some(usd)).ok_or_else(|| D::Error::custom(format!("{usd} is not an amount of US dollars")))
+    usd.is_finite()
+        .then_some(Some(usd))
+        .ok_or_else(|| D::Error::custom(format!("{usd} is not an amount of US dollars")))
 }
 
 /// Reads the text of the file at `path`.

@@ -135,7 +135,9 @@ pub struct LedgerGroup {
 /// with its offset.
 pub fn instant(text: &str, now: Time) -> std::result::Result<Time, String> {
     let wrong = || {
-        format!("'{text}' is no time; write an age (30m, 24h, 7d, 2w), milliseconds since 1970, or a timestamp with offset")
+        format!(
+            "'{text}' is no time; write an age (30m, 24h, 7d, 2w), milliseconds since 1970, or a timestamp with offset"
+        )
     };
     let trimmed = text.trim();
     if let Ok(ms) = trimmed.parse::<i64>() {
@@ -310,8 +312,7 @@ impl Gathered {
             };
             let full = self.groups.len() >= GROUPS_MAX && !self.groups.contains_key(&key);
             let key = if full { OTHERS.to_owned() } else { key };
-            let group =
-                self.groups.entry(key.clone()).or_insert_with(|| LedgerGroup { key, ..LedgerGroup::default() });
+            let group = self.groups.entry(key.clone()).or_insert_with(|| LedgerGroup { key, ..LedgerGroup::default() });
             group.rows += 1;
             group.cost_usd += row.cost_usd;
             group.tokens_in = group.tokens_in.saturating_add(row.tokens_in);

@@ -403,7 +403,8 @@ mod tests {
             spend: Spend { cost_usd: usd, turns, ..Spend::default() },
         };
         let own = Event::Cost { node: node("a"), spend: Spend { cost_usd: 0.1, turns: 1, ..Spend::default() } };
-        let events = [said("c", 0.0, 0), said("c", 0.3, 1), own, said("c", 0.3, 1), said("d", 0.2, 1), said("c", 0.2, 0)];
+        let events =
+            [said("c", 0.0, 0), said("c", 0.3, 1), own, said("c", 0.3, 1), said("d", 0.2, 1), said("c", 0.2, 0)];
         let record = folded(&events);
         assert_eq!((record.spend.cost_usd, record.spend.turns), (0.6, 3));
         assert_eq!(record.node("s").unwrap().cost_usd, 0.5);

@@ -11,12 +11,10 @@ use serde_json::{Value, json};
 
 use super::{NodeCtx, Report, Stop, prompt};
 use crate::{
-    engines::{ErrorClass, PoolError, PooledSession, SessionOptions, SessionSpec, Sink, TurnEvent, TurnLabels, TurnOutcome},
-    model::{
-        Time,
-        run::Waiting,
-        spec::EngineChoice,
+    engines::{
+        ErrorClass, PoolError, PooledSession, SessionOptions, SessionSpec, Sink, TurnEvent, TurnLabels, TurnOutcome,
     },
+    model::{Time, run::Waiting, spec::EngineChoice},
 };
 
 /// Longest text of one progress line, in bytes.

@@ -4,5 +4,6 @@ mod pool;
 mod processes;
 mod real_claude;
 mod sessions;
+mod spending;
 mod support;
 mod trees;

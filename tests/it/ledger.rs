@@ -42,7 +42,8 @@ fn paid(world: &World, name: &str, usd: f64) -> String {
 }
 
 fn row(session: &str, usd: f64) -> Row {
-    let value = json!({ "ts": SystemClock.wall(), "session": session, "engine": "scripted", "ok": true, "costUsd": usd });
+    let value =
+        json!({ "ts": SystemClock.wall(), "session": session, "engine": "scripted", "ok": true, "costUsd": usd });
     serde_json::from_value(value).unwrap()
 }
 
@@ -84,7 +85,10 @@ async fn a_turn_leaves_a_row_that_says_whose_it_is() {
         (first.parent.as_deref(), first.node.as_deref(), first.node_kind.as_deref()),
         (Some(green.run_id.as_str()), Some("one"), Some("agent"))
     );
-    assert_eq!((first.engine.as_str(), first.turn, first.ok, first.cost_source.as_str()), ("scripted", 1, true, "engine"));
+    assert_eq!(
+        (first.engine.as_str(), first.turn, first.ok, first.cost_source.as_str()),
+        ("scripted", 1, true, "engine")
+    );
     assert_eq!((first.model.as_deref(), first.repo_lang.as_deref()), (Some(cheap.as_str()), Some("rust")));
     assert_eq!((first.verified, first.contract_id.as_deref()), (Some(true), Some("the-contract")));
     assert!(first.evidence_id.is_some() && first.session.starts_with(green.run_id.as_str()));
@@ -113,12 +117,14 @@ async fn a_turn_leaves_a_row_that_says_whose_it_is() {
 
 /// Surface scenario 22: one of the writers.
 #[test]
-#[ignore = "run by another test"]
+#[ignore = "a process of its own that another test starts"]
 fn writer_of_rows() {
     let dir = std::env::var("CLAWO_TEST_LEDGER").unwrap();
     let ledger = Ledger::new(Arc::new(RealFs), Arc::new(SystemClock), dir.into());
     for n in 0..WRITERS.1 {
-        assert!(ledger.add(&Row { error: Some("e".repeat(n % 400)), ..row(&format!("w{}", std::process::id()), 0.001) }));
+        assert!(
+            ledger.add(&Row { error: Some("e".repeat(n % 400)), ..row(&format!("w{}", std::process::id()), 0.001) })
+        );
     }
 }
 
@@ -160,7 +166,10 @@ async fn a_run_does_not_need_its_ledger() {
     let view = world.run(&kernel, json!({ "name": "w", "nodes": [agent("a", "x", &model)] })).await;
     assert_eq!((view.state, view.cost_usd), (RunState::Completed, 0.5), "{view:#?}");
     let refused = kernel.ledger(everything()).await;
-    assert!(refused.as_ref().is_ok_and(|page| page.rows.is_empty()) || refused.is_err_and(|e| e.code == Code::StoreUnavailable));
+    assert!(
+        refused.as_ref().is_ok_and(|page| page.rows.is_empty())
+            || refused.is_err_and(|e| e.code == Code::StoreUnavailable)
+    );
 }
 
 /// Surface scenario 23 and "a shard entirely before `since` is not opened".
@@ -193,7 +202,8 @@ async fn the_command_shows_turns_costs_and_verdicts() {
     let world = World::new();
     let kernel = world.kernel().await;
     let model = paid(&world, "paid", 0.3);
-    let with = |command: &str| json!({ "name": "w", "contract": check(&[command]), "nodes": [agent("a", "x", &model)] });
+    let with =
+        |command: &str| json!({ "name": "w", "contract": check(&[command]), "nodes": [agent("a", "x", &model)] });
     world.run(&kernel, with("true")).await;
     world.run(&kernel, with("false")).await;
     world.run(&kernel, json!({ "name": "w", "nodes": [agent("a", "x", &model), agent("b", "x", &model)] })).await;
@@ -214,7 +224,10 @@ async fn the_command_shows_turns_costs_and_verdicts() {
     let verdicts: Vec<&str> = lines[1..5].iter().map(|line| line.split_whitespace().rev().nth(1).unwrap()).collect();
     assert_eq!(verdicts, ["yes", "NO", "—", "—"], "{text}");
     assert!(lines[5].starts_with("4 turns, 1.2000 USD"), "{text}");
-    assert!(text.contains("scripted 1.2000 USD in 4 turns") && text.contains("nothing checked 2 of these turns"), "{text}");
+    assert!(
+        text.contains("scripted 1.2000 USD in 4 turns") && text.contains("nothing checked 2 of these turns"),
+        "{text}"
+    );
     let (status, text, _) = clawo(&["--json", "--verified", "-n", "1"]);
     let page: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((status, &page["summary"]["rows"], &page["rows"][0]["verified"]), (Some(0), &json!(1), &json!(true)));
