@@ -17,6 +17,8 @@ use crate::{
     sys::{Clock, Fs, ids, redact::Redactor, tasks},
 };
 
+/// US dollars within which an amount has reached a cap: sums of decimal fractions come out a little less than they are.
+const ROUNDING: f64 = 1e-9;
 /// Characters that are taken for a token where an engine counts none.
 const CHARS_PER_TOKEN: u64 = 4;
 /// Files that say what a project is written in.
@@ -115,7 +117,7 @@ impl Account {
             spent_usd,
             cap_usd,
         };
-        if let Some(cap) = self.cap.filter(|cap| self.spent >= *cap) {
+        if let Some(cap) = self.cap.filter(|cap| self.spent >= *cap - ROUNDING) {
             return Err(over(Scope::Session, self.spent, cap).into());
         }
         let Some(daily) = self.shared.daily_usd else { return Ok(()) };
@@ -123,7 +125,7 @@ impl Account {
         let spent = tasks::blocking("ledger", move || shared.ledger.spent_today()).await;
         // A sum that could not be taken is a defect of ours and not the turn's.
         let spent = spent.unwrap_or(0.0);
-        if spent >= daily { Err(over(Scope::Day, spent, daily).into()) } else { Ok(()) }
+        if spent >= daily - ROUNDING { Err(over(Scope::Day, spent, daily).into()) } else { Ok(()) }
     }
 
     /// Prices a turn, counts it, and hands its row to the ledger. The row is written even when the handle is dropped;
@@ -152,11 +154,11 @@ impl Account {
         if guessed {
             outcome.spend.tokens_in = usage.read();
             outcome.spend.tokens_out = usage.output;
-            outcome.spend.estimated = true;
         }
         if stated {
             return guessed;
         }
+        outcome.spend.estimated |= guessed;
         let model = self.model.as_deref().or(outcome.model.as_deref()).unwrap_or_default();
         let prices = &self.shared.prices;
         // What was configured may be a nickname; what the engine reports is the model itself.

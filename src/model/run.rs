@@ -341,7 +341,7 @@ pub struct Spend {
     pub tokens_in: u64,
     /// Output tokens.
     pub tokens_out: u64,
-    /// Some of the cost is estimated from a price table.
+    /// Some of it is a guess: tokens nobody counted, a turn that was cut off, or a model whose price nobody knows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub estimated: bool,
 }

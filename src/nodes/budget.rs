@@ -13,6 +13,9 @@ use crate::{
     sys::Clock,
 };
 
+/// US dollars within which an amount has reached a bound: sums of decimal fractions come out a little less than they are.
+pub const ROUNDING: f64 = 1e-9;
+
 /// Counts turns and money of a run against its bounds, child runs included. A child's turns are reserved and settled
 /// here as they happen, so that all runs of a tree draw on one account.
 #[derive(Debug)]
@@ -171,7 +174,7 @@ pub fn forbidden(bounds: &Budget, spend: &Spend, in_flight: u64) -> Option<Strin
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     let reserved = in_flight as f64 * spend.cost_usd / spend.turns.max(1) as f64;
     if let Some(max) = bounds.max_cost_usd
-        && spend.cost_usd + reserved >= max
+        && spend.cost_usd + reserved >= max - ROUNDING
     {
         return Some(format!("budget: maxCostUsd ({max}) reached after {:.4} USD", spend.cost_usd));
     }
@@ -275,34 +278,35 @@ mod tests {
         let resumed = meter(bounds(1.0, Some(3)), spend(0.25, 0));
         assert_eq!(resumed.left(0).max_cost_usd, Some(0.75));
         drop(resumed.begin().await.unwrap());
-        assert_eq!((resumed.used().in_flight, resumed.reached()), (0, None), "a turn that never began holds nothing");
+        let in_flight = resumed.used().in_flight;
+        assert_eq!((in_flight, resumed.reached()), (0, None), "a turn that never began holds nothing");
     }
 
     /// CB-1, CB-2: two children and their parent draw on one account, and a refusal above gives back what was held below.
     #[tokio::test]
     async fn a_tree_has_one_account() {
-        let parent = meter(bounds(1.0, Some(4)), spend(0.3, 1));
+        let parent = meter(bounds(0.75, Some(4)), spend(0.25, 1));
         let child = |name: &str| {
             let above = Arc::new(Parent(Arc::clone(&parent), RunId::parse(name).unwrap()));
             Arc::new(Meter::new(bounds(0.7, None), Spend::default(), BTreeMap::new()).below(above))
         };
         let (a, b) = (child("a"), child("b"));
-        a.begin().await.unwrap().settle(&spend(0.3, 1));
+        a.begin().await.unwrap().settle(&spend(0.25, 1));
         let held = b.begin().await.unwrap();
-        assert!(a.begin().await.unwrap_err().contains("maxCostUsd (1)"), "0.6 spent and 0.3 under way");
+        assert!(a.begin().await.unwrap_err().contains("maxCostUsd (0.75)"), "0.5 spent and 0.25 under way");
         assert_eq!(a.used().in_flight, 0);
-        held.settle(&spend(0.1, 1));
-        assert_eq!(parent.used().spend, spend(0.7, 3));
-        a.begin().await.unwrap().settle(&spend(0.1, 1));
+        held.settle(&spend(0.125, 1));
+        assert_eq!(parent.used().spend, spend(0.625, 3));
+        a.begin().await.unwrap().settle(&spend(0.0625, 1));
         assert!(b.begin().await.unwrap_err().contains("maxAgentTurns (4)"));
         let totals = parent.children();
-        assert_eq!((totals[0].1.clone(), totals[1].1.clone()), (spend(0.4, 2), spend(0.1, 1)));
+        assert_eq!((totals[0].1.clone(), totals[1].1.clone()), (spend(0.3125, 2), spend(0.125, 1)));
         // The same total again, as a message that comes late, is nothing new.
-        parent.charge(&totals[0].0, &spend(0.3, 1));
+        parent.charge(&totals[0].0, &spend(0.25, 1));
         parent.charge(&totals[0].0, &totals[0].1);
         assert_eq!(parent.used().spend.turns, 4);
-        parent.charge(&totals[1].0, &spend(0.2, 2));
-        assert_eq!(parent.used().spend.turns, 5);
+        parent.charge(&totals[1].0, &spend(0.25, 2));
+        assert_eq!(parent.used().spend, spend(0.8125, 5));
     }
 
     /// Acceptance 11 of the engines: three agents for five rounds at 0.30 under 1.00.

@@ -11,6 +11,8 @@ use crate::{
     script::{Act, Context, How, Place, QUOTA_MS, Script, Temper, Word},
 };
 
+/// US dollars within which an amount has reached a bound.
+const ROUNDING: f64 = 1e-9;
 /// Added to a stated end of a quota.
 const QUOTA_MARGIN_MS: u64 = 1500;
 
@@ -205,7 +207,7 @@ impl Sim<'_> {
         }
         let spent = self.cents as f64 / 100.0;
         let expected = under_way as f64 * spent / self.turns.max(1) as f64;
-        let max = self.bounds.cost.filter(|max| spent + expected >= *max)?;
+        let max = self.bounds.cost.filter(|max| spent + expected >= *max - ROUNDING)?;
         Some(format!("budget: maxCostUsd ({max})"))
     }
 
