@@ -1,7 +1,8 @@
 //! One account for a tree of runs: where a run's turns are counted besides its own log.
 //!
 //! A run above that this process executes is asked directly. One that another process executes is read from its log,
-//! and told through its inbox. What is told is always a total, so that it can be told twice and late.
+//! and told through its inbox to look at this one's. What is charged is always a total, so it can be charged twice and
+//! late.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::{
     sys::{ids, tasks},
 };
 
-/// Kind of a message that says what a child run has used.
+/// Kind of a message that says that a child run has used something.
 pub(super) const SPENT: &str = "spent";
 
 /// The account of a run, for looking only.
@@ -38,11 +39,10 @@ pub(super) fn open(kernel: &Arc<Inner>, spec: &WorkflowSpec, record: &RunRecord)
     }
 }
 
-/// The child run and its total in a message.
-pub(super) fn said(body: &Value) -> Option<(RunId, Spend)> {
-    let run = RunId::parse(body.get("child")?.as_str()?).ok()?;
-    let spend: Spend = serde_json::from_value(body.get("spend")?.clone()).ok()?;
-    (spend.cost_usd.is_finite() && spend.cost_usd >= 0.0).then_some((run, spend))
+/// The child run that a message is about. How much it has used is on its own log, which is believed more than a file
+/// that anybody may leave.
+pub(super) fn said(body: &Value) -> Option<RunId> {
+    RunId::parse(body.get("child")?.as_str()?).ok()
 }
 
 /// What was used, with money as the log can hold it exactly.
@@ -121,11 +121,16 @@ impl Actor {
         let children: std::collections::BTreeSet<RunId> =
             record.child_spend.keys().cloned().chain(waited_for).collect();
         for child in children {
-            let Ok(found) = query::load(&self.kernel, &child).await else { continue };
-            // Anybody may start a run under any free id.
-            if found.record.parent.as_ref().is_some_and(|parent| parent.run_id == record.run_id) {
-                self.meter.charge(&child, &found.record.spend);
-            }
+            self.look_at_child(&child).await;
+        }
+    }
+
+    /// Reads what a child run has used in all.
+    pub(super) async fn look_at_child(&mut self, child: &RunId) {
+        let Ok(found) = query::load(&self.kernel, child).await else { return };
+        // Anybody may start a run under any free id.
+        if found.record.parent.as_ref().is_some_and(|parent| parent.run_id == self.writer.record.run_id) {
+            self.meter.charge(child, &found.record.spend);
         }
     }
 
@@ -142,11 +147,11 @@ impl Actor {
             return;
         }
         let before = self.told.take();
-        let body = json!({ "kind": SPENT, "child": record.run_id, "spend": record.spend });
+        let body = json!({ "kind": SPENT, "child": record.run_id });
         let item = InboxItem { id: ids::sortable(), body };
         let (store, id) = (self.kernel.store.clone(), item.id.clone());
         let put = tasks::blocking("inbox", move || {
-            // One word at a time: the next one says what the last one said.
+            // One word at a time: the next one says the same.
             if let Some(before) = before {
                 let _ = store.inbox_withdraw(&parent, &before);
             }

@@ -329,8 +329,8 @@ impl Actor {
                     self.writer.commit(vec![Event::Steer { steer }]).await?;
                 }
                 Some(account::SPENT) => {
-                    if let Some((child, total)) = account::said(&item.body) {
-                        self.meter.charge(&child, &total);
+                    if let Some(child) = account::said(&item.body) {
+                        self.look_at_child(&child).await;
                         self.writer.commit(self.child_costs(None)).await?;
                     }
                 }
