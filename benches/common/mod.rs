@@ -71,6 +71,7 @@ impl Place {
         let mut config = support::World::bare().config();
         config.home = self.home();
         config.wf_dir = self.home().join("wf");
+        config.runs_dir = self.home().join("runs");
         App::open(config, Mode::Serve).await.unwrap()
     }
 

@@ -3,7 +3,7 @@
 use std::{fmt, net::TcpListener, path::Path, time::Duration};
 
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     context::Context,
@@ -15,7 +15,9 @@ use super::{
 use crate::{
     app::{App, Mode},
     config::Config,
+    engines::prices::Prices,
     kernel::ListQuery,
+    protocol::listener,
     sys::{
         Fs, RealFs,
         command::{self, Command},
@@ -91,7 +93,8 @@ pub(crate) fn run(context: &Context) -> Outcome {
         rows.push(program(&config, "node", "runs JavaScript checks and the engines that come from npm").await);
         rows.push(program(&config, "npm", "installs the engines that come from npm").await);
         rows.push(program(&config, "docker", "optional: nothing in this version uses it").await);
-        rows.push(port(&config));
+        rows.extend(port(&config).await);
+        rows.push(prices(&config));
         if usable {
             rows.push(stale(config).await);
         }
@@ -253,17 +256,38 @@ async fn program(config: &Config, name: &str, what_for: &str) -> Row {
 }
 
 /// Whether `clawo serve` could bind; a busy port is normal while it runs.
-fn port(config: &Config) -> Row {
+async fn port(config: &Config) -> Vec<Row> {
     let at = format!("{}:{}", config.server.host, config.server.port);
-    match TcpListener::bind(&at) {
-        Ok(_) => Row::ok("port", format!("{at} is free")),
-        Err(e) => Row::bad(
-            Status::Warning,
-            "port",
-            format!("{at}: {e}"),
-            "'clawo serve' may run already; else choose a port with --port",
-        ),
+    let Err(e) = TcpListener::bind(&at) else { return vec![Row::ok("port", format!("{at} is free"))] };
+    let Some(health) = listener::health(&config.server.host, config.server.port).await else {
+        let fix = "'clawo serve' may run already; else choose a port with --port";
+        return vec![Row::bad(Status::Warning, "port", format!("{at}: {e}"), fix)];
+    };
+    let version = health.get("version").and_then(Value::as_str).unwrap_or("?");
+    let mut rows = vec![Row::ok("port", format!("{at}: claw-orchestrator {version} serves there"))];
+    for breaker in health.get("breakers").and_then(Value::as_array).into_iter().flatten() {
+        let text = |key: &str| breaker.get(key).and_then(Value::as_str).unwrap_or_default();
+        let number = |key: &str| breaker.get(key).and_then(Value::as_u64).unwrap_or_default();
+        let detail =
+            format!("{} starts in a row failed, left alone for {} s", number("failures"), number("openForSeconds"));
+        let fix = "the server's log says why it did not start; the next good start clears this";
+        rows.push(Row::bad(Status::Warning, format!("breaker {}", text("engine")), detail, fix));
     }
+    rows
+}
+
+/// Prices that disarm caps, because the user set them to nothing.
+fn prices(config: &Config) -> Row {
+    let free = Prices::new(&config.prices).free();
+    if free.is_empty() {
+        return Row::ok("prices", format!("built in, looked up until {}", Prices::checked()));
+    }
+    Row::bad(
+        Status::Warning,
+        "prices",
+        format!("{} cost nothing, so no cap in money holds them", free.join(", ")),
+        "set their prices under [pricing] in config.toml, or bound turns and time instead",
+    )
 }
 
 /// Runs whose process is gone.

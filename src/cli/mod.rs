@@ -16,6 +16,7 @@ mod goal;
 mod logging;
 mod out;
 mod remote;
+mod runs;
 mod schemas;
 mod serve;
 mod session;
@@ -134,6 +135,8 @@ enum Command {
     /// Show the settings in force
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// List agent turns and what they cost
+    Runs(runs::RunsArgs),
     /// Delete old runs
     Gc(gc::GcArgs),
 }
@@ -184,6 +187,7 @@ fn dispatch(context: &Context, command: Command) -> Outcome {
         Command::Schemas(command) => schemas::run(context, &command),
         Command::Manifest => schemas::manifest(context),
         Command::Config(command) => config::run(context, &command),
+        Command::Runs(args) => runs::run(context, &args),
         Command::Gc(args) => gc::run(context, &args),
     }
 }

@@ -26,6 +26,12 @@ pub struct File {
     /// The MCP server.
     #[serde(default)]
     pub mcp: McpTable,
+    /// What may be spent.
+    #[serde(default)]
+    pub budget: BudgetTable,
+    /// Prices of models, by name; they replace those built in.
+    #[serde(default)]
+    pub pricing: BTreeMap<String, PriceTable>,
     /// What must not be shown or passed on.
     #[serde(default)]
     pub secrets: SecretsTable,
@@ -106,6 +112,37 @@ pub struct McpTable {
     pub tools: Option<Vec<String>>,
 }
 
+/// `[budget]`
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BudgetTable {
+    /// US dollars of a UTC day after which no new turn starts; 0 or less is no limit. None by default.
+    #[serde(default, deserialize_with = "finite")]
+    pub daily_usd: Option<f64>,
+}
+
+/// `[pricing."<model>"]`, in US dollars per million tokens. What is left out keeps the price built in, or is 0.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PriceTable {
+    /// Tokens read that come neither from nor go into the cache.
+    #[serde(default, deserialize_with = "price")]
+    #[schemars(range(min = 0.0, max = 1_000_000.0))]
+    pub input: Option<f64>,
+    /// Tokens read from the cache.
+    #[serde(default, deserialize_with = "price")]
+    #[schemars(range(min = 0.0, max = 1_000_000.0))]
+    pub cached: Option<f64>,
+    /// Tokens written into the cache.
+    #[serde(default, deserialize_with = "price")]
+    #[schemars(range(min = 0.0, max = 1_000_000.0))]
+    pub cache_write: Option<f64>,
+    /// Tokens written by the model.
+    #[serde(default, deserialize_with = "price")]
+    #[schemars(range(min = 0.0, max = 1_000_000.0))]
+    pub output: Option<f64>,
+}
+
 /// `[secrets]`
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -153,6 +190,22 @@ fn ttl_minutes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Err
 
 fn persist_days<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     within(from, PERSIST_DAYS)
+}
+
+/// Dearest price of a million tokens that is not taken for a slip, in US dollars.
+const PRICE_MAX: f64 = 1_000_000.0;
+
+fn price<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
+    let usd = f64::deserialize(from)?;
+    let fits = (0.0..=PRICE_MAX).contains(&usd);
+    fits.then_some(Some(usd)).ok_or_else(|| D::Error::custom(format!("{usd} is not between 0 and {PRICE_MAX}")))
+}
+
+fn finite<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
+    let usd = f64::deserialize(from)?;
+    usd.is_finite()
+        .then_some(Some(usd))
+        .ok_or_else(|| D::Error::custom(format!("{usd} is not an amount of US dollars")))
 }
 
 /// Reads the text of the file at `path`.

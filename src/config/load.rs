@@ -123,6 +123,9 @@ impl Config {
         let defaults = Sessions::default();
         Ok(Self {
             wf_dir: absolute("CLAWO_WF_DIR")?.unwrap_or_else(|| home.join("wf")),
+            runs_dir: absolute("CLAWO_RUNS_DIR")?.unwrap_or_else(|| home.join("runs")),
+            daily_usd: parsed.budget.daily_usd.filter(|usd| *usd > 0.0),
+            prices: parsed.pricing,
             home,
             user_home,
             program,
@@ -215,6 +218,9 @@ mod tests {
             ("[server]\nhost = \"a\"\nprot = 1\n", 3, "server.prot"),
             ("[sever]\nport = 1\n", 1, "sever"),
             ("[mcp]\ntools = [1]\n", 2, "mcp.tools"),
+            ("[budget]\ndaily_usd = \"much\"\n", 2, "budget.daily_usd"),
+            ("[pricing.\"m-1\"]\ninput = 1.0\nimput = 2.0\n", 3, "pricing.\"m-1\".imput"),
+            ("[pricing.\"m-1\"]\noutput = -1.0\n", 2, "pricing.\"m-1\".output"),
             ("[mcp]\ntools = [\n", 2, "mcp.tools"),
         ] {
             std::fs::write(home.path().join("config.toml"), text).unwrap();

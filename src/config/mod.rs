@@ -48,6 +48,12 @@ pub struct Config {
     pub home: PathBuf,
     /// Directory of the runs.
     pub wf_dir: PathBuf,
+    /// Directory of the ledger of turns; empty when none is kept.
+    pub runs_dir: PathBuf,
+    /// US dollars of a UTC day after which no new turn starts; absent means no limit.
+    pub daily_usd: Option<f64>,
+    /// Prices of models set by the user, by model.
+    pub prices: BTreeMap<String, file::PriceTable>,
     /// The user's home directory, for the directory rule.
     pub user_home: Option<PathBuf>,
     /// This program.

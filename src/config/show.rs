@@ -53,6 +53,7 @@ pub fn settings(fs: &dyn Fs, config: &Config, flags: &Flags) -> Result<Vec<Setti
     };
     add("home", json!(config.home), "CLAWO_HOME");
     add("wf_dir", json!(config.wf_dir), "CLAWO_WF_DIR");
+    add("runs_dir", json!(config.runs_dir), "CLAWO_RUNS_DIR");
     add("server.host", json!(config.server.host), "CLAWO_HOST");
     add("server.port", json!(config.server.port), "CLAWO_PORT");
     add("server.allowed_hosts", json!(config.server.allowed_hosts), "");
@@ -74,9 +75,23 @@ pub fn settings(fs: &dyn Fs, config: &Config, flags: &Flags) -> Result<Vec<Setti
         add(&format!("engines.{engine}.env"), json!(names), "");
     }
     add("workflow.auto_resume", json!(config.auto_resume), "");
+    add("budget.daily_usd", json!(config.daily_usd), "");
     add("mcp.tools", json!(config.tools), "CLAWO_MCP_TOOLS");
     add("secrets.names", json!(config.secret_names), "");
     add("chrome", json!(config.chrome), "CLAWO_CHROME_BIN");
+    // Names of models have dots in them; and only the file can set a price.
+    for (model, price) in &config.prices {
+        let parts = [
+            ("input", price.input),
+            ("cached", price.cached),
+            ("cache_write", price.cache_write),
+            ("output", price.output),
+        ];
+        found.extend(parts.into_iter().filter_map(|(part, usd)| {
+            let key = format!("pricing.\"{model}\".{part}");
+            Some(Setting { key, value: json!(usd?), origin: path.display().to_string() })
+        }));
+    }
     if flags.home.is_some()
         && let Some(home) = found.first_mut()
     {
@@ -96,7 +111,9 @@ mod tests {
     fn every_value_says_where_it_comes_from() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("config.toml");
-        std::fs::write(&path, "[server]\nport = 1\nrate_limit = 7\n[engines.claude]\nbin = \"b\"\n").unwrap();
+        let text = "[server]\nport = 1\nrate_limit = 7\n[engines.claude]\nbin = \"b\"\n\
+                    [budget]\ndaily_usd = 5\n[pricing.\"gpt-6.2-sol\"]\ninput = 1.5\n";
+        std::fs::write(&path, text).unwrap();
         let vars =
             [("CLAWO_HOME", "/none"), ("CLAWO_PORT", "9"), ("CLAWO_SERVER_TOKEN", "hush"), ("CLAWO_CODEX_BIN", "/c")];
         let env = vars.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
@@ -110,6 +127,9 @@ mod tests {
         assert_eq!(of("server.rate_limit"), (json!(7), file));
         assert_eq!(of("server.host"), (json!("127.0.0.1"), "built in"));
         assert_eq!(of("server.token"), (json!(MASK), "CLAWO_SERVER_TOKEN"));
+        assert_eq!(of("budget.daily_usd"), (json!(5.0), file));
+        assert_eq!(of("pricing.\"gpt-6.2-sol\".input"), (json!(1.5), file));
+        assert_eq!(of("runs_dir"), (json!(home.path().join("runs")), "built in"));
         assert_eq!(of("engines.claude.bin"), (json!("b"), file));
         assert_eq!(of("engines.codex.bin"), (json!("/c"), "CLAWO_CODEX_BIN"));
         assert!(!serde_json::to_string(&all).unwrap().contains("hush"));

@@ -30,11 +30,13 @@ pub mod lines;
 pub mod opencode;
 mod outcome;
 pub mod pool;
+pub mod prices;
 mod process;
 pub mod registry;
 pub mod scripted;
 mod session;
 pub mod slots;
+mod spending;
 pub mod stream_json;
 mod turnwise;
 
@@ -43,13 +45,13 @@ use std::{future::Future, pin::Pin};
 pub use account::Usage;
 pub use capabilities::{Capabilities, Examined, Opt, Support, examine};
 pub use isolation::{Isolated, Isolation};
-pub use outcome::{EngineError, ErrorClass, PermissionDenial, Sink, TurnEvent, TurnOutcome};
+pub use outcome::{EngineError, ErrorClass, OverBudget, PermissionDenial, Scope, Sink, TurnEvent, TurnOutcome};
 pub use pool::{Pool, PoolError, PooledSession, WaitKind};
 pub use process::Limits;
 pub use registry::{Refusal, Registry};
 pub use session::{
     Answer, Ask, Engine, GoalEnd, GoalNews, GoalPass, GoalRequest, GoalSet, GoalStatus, GoalView, Idle, KnownGoal,
-    Listener, Message, Order, Orders, Session, SessionOptions, SessionSpec, TurnRequest, not_supported,
+    Listener, Message, Order, Orders, Session, SessionOptions, SessionSpec, TurnLabels, TurnRequest, not_supported,
 };
 
 /// A boxed future.

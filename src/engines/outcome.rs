@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::account::Usage;
-use crate::model::{Time, run::Spend};
+use crate::model::{Code, Time, run::Spend};
 
 /// Why a turn or a start failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -37,6 +37,8 @@ pub enum ErrorClass {
     StartFailed,
     /// The engine cannot do what was asked; nothing was tried.
     NotSupported,
+    /// A cap in money forbids the turn; it did not begin. See [`OverBudget`].
+    BudgetExceeded,
     /// Anything else.
     Other,
 }
@@ -57,6 +59,7 @@ impl ErrorClass {
             Self::Protocol => "protocol",
             Self::StartFailed => "start_failed",
             Self::NotSupported => "not_supported",
+            Self::BudgetExceeded => "budget_exceeded",
             Self::Other => "other",
         }
     }
@@ -72,12 +75,72 @@ pub struct EngineError {
     pub message: String,
     /// When trying again makes sense, for a quota.
     pub retry_at: Option<Time>,
+    /// The cap that forbids the turn, for a budget.
+    pub over: Option<Box<OverBudget>>,
 }
 
 impl EngineError {
     /// A failure without a reset time.
     pub fn new(class: ErrorClass, message: impl Into<String>) -> Self {
-        Self { class, message: message.into(), retry_at: None }
+        Self { class, message: message.into(), retry_at: None, over: None }
+    }
+}
+
+/// What a cap in money bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// One session.
+    Session,
+    /// A UTC day, over everything that is written into the ledger.
+    Day,
+}
+
+/// A cap that forbids a turn. Nothing was started for it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OverBudget {
+    /// What it bounds.
+    pub scope: Scope,
+    /// The session that wanted a turn.
+    pub session: String,
+    /// Its engine.
+    pub engine: String,
+    /// US dollars spent.
+    pub spent_usd: f64,
+    /// US dollars allowed.
+    pub cap_usd: f64,
+}
+
+impl OverBudget {
+    /// Its stable code.
+    pub fn code(&self) -> Code {
+        match self.scope {
+            Scope::Session => Code::BudgetExceeded,
+            Scope::Day => Code::DailyBudgetExceeded,
+        }
+    }
+
+    /// The numbers for programs.
+    pub fn details(&self) -> Value {
+        serde_json::json!({
+            "session": self.session, "engine": self.engine, "spentUsd": self.spent_usd, "capUsd": self.cap_usd,
+        })
+    }
+}
+
+impl From<OverBudget> for EngineError {
+    fn from(over: OverBudget) -> Self {
+        let OverBudget { scope, session, engine, spent_usd: spent, cap_usd: cap } = &over;
+        let message = match scope {
+            Scope::Session => format!(
+                "session '{session}' ({engine}) has spent {spent:.4} of {cap:.4} US dollars; raise the cap or start a \
+                 new session"
+            ),
+            Scope::Day => format!(
+                "the turns of this UTC day have cost {spent:.4} of {cap:.4} US dollars; raise daily_usd under [budget] \
+                 or wait for the next day"
+            ),
+        };
+        Self { over: Some(Box::new(over)), ..Self::new(ErrorClass::BudgetExceeded, message) }
     }
 }
 

@@ -18,6 +18,7 @@ use super::{
     capabilities::{examine, lower_effort},
     isolation::{self, Isolated, Isolation},
     slots::{Slot, Slots},
+    spending::{Account, Accounting},
 };
 use crate::{
     model::{Code, spec::SandboxMode},
@@ -106,6 +107,7 @@ fn blames_engine(class: ErrorClass) -> bool {
         | ErrorClass::Refused
         | ErrorClass::Interrupted
         | ErrorClass::NotSupported
+        | ErrorClass::BudgetExceeded
         | ErrorClass::Other => false,
     }
 }
@@ -116,6 +118,7 @@ pub struct Pool {
     registry: Arc<Registry>,
     clock: Arc<dyn Clock>,
     slots: Slots,
+    accounting: Arc<Accounting>,
     breakers: Mutex<BTreeMap<&'static str, Breaker>>,
     /// Where sessions work that must not write.
     isolation: Option<Arc<dyn Isolation>>,
@@ -125,8 +128,9 @@ impl Pool {
     /// At most `max` sessions at once, counted over every process that uses `home`.
     pub fn new(registry: Arc<Registry>, home: &Path, fs: Arc<dyn Fs>, max: usize) -> Self {
         let clock = Arc::clone(&registry.context().clock);
+        let accounting = Arc::new(Accounting::new(registry.context()));
         let slots = Slots::new(fs, home.join("slots"), max);
-        Self { registry, clock, slots, breakers: Mutex::default(), isolation: None }
+        Self { registry, clock, slots, accounting, breakers: Mutex::default(), isolation: None }
     }
 
     /// The same, with a place for sessions that must not write. Without one they are refused, unless their engine
@@ -201,8 +205,7 @@ impl Pool {
         };
         // It may have been a long wait, in which others failed.
         self.admit(name)?;
-        let cap = spec.max_budget_usd.filter(|usd| *usd > 0.0);
-        let title = spec.name.clone();
+        let account = Account::new(Arc::clone(&self.accounting), name, &spec);
         let preface = preface(engine.as_ref(), &mut spec);
         let isolated = self.isolate(engine.as_ref(), &mut spec).await?;
         match engine.open(spec, cancel).await {
@@ -217,7 +220,7 @@ impl Pool {
                     );
                 }
                 let live = Some(Live { session, slot, isolated });
-                Ok(PooledSession { title, engine: name, live, cap, spent: 0.0, preface, warnings })
+                Ok(PooledSession { engine: name, live, account, preface, warnings })
             }
             Err(e) => {
                 if let Some(place) = isolated {
@@ -299,11 +302,9 @@ impl Live {
 /// A session that holds a slot. Dropping it ends its processes and frees the slot in the background.
 #[derive(Debug)]
 pub struct PooledSession {
-    title: String,
     engine: &'static str,
     live: Option<Live>,
-    cap: Option<f64>,
-    spent: f64,
+    account: Account,
     /// Put in front of the first message.
     preface: Option<String>,
     warnings: Vec<String>,
@@ -327,7 +328,12 @@ impl PooledSession {
 
     /// US dollars of all turns so far.
     pub fn spent_usd(&self) -> f64 {
-        self.spent
+        self.account.spent()
+    }
+
+    /// Its cap in US dollars; none means that nothing of its own bounds it.
+    pub fn cap_usd(&self) -> Option<f64> {
+        self.account.cap()
     }
 
     /// What its caller should know about options that are not followed.
@@ -343,7 +349,7 @@ impl PooledSession {
 
     /// One turn. Refused without a turn once the session's cap is used up.
     pub async fn take(&mut self, request: TurnRequest<'_>) -> TurnOutcome {
-        if let Err(error) = self.admit() {
+        if let Err(error) = self.account.admit().await {
             return TurnOutcome::failed(error);
         }
         let Some(Live { session, .. }) = &mut self.live else { return TurnOutcome::failed(closed()) };
@@ -351,22 +357,23 @@ impl PooledSession {
         let prefaced = preface.is_some();
         let text = preface.map(|preface| format!("{preface}\n\n{}", request.message.text));
         let message = Message { text: text.as_deref().unwrap_or(request.message.text), ..request.message };
+        let asked = message.text.chars().count();
         let mut outcome = session.turn(TurnRequest { message, ..request }).await;
         // A turn that began no conversation told nobody.
         if prefaced && (outcome.ok || session.native_id().is_some()) {
             self.preface = None;
         }
-        self.settle(&mut outcome).await;
+        self.settle(&mut outcome, asked).await;
         outcome
     }
 
     /// Something other than a turn.
     pub async fn ask(&mut self, ask: Ask, sink: Sink, cancel: CancellationToken) -> Result<Answer, EngineError> {
-        self.admit()?;
+        self.account.admit().await?;
         let Some(Live { session, .. }) = &mut self.live else { return Err(closed()) };
         let mut answer = session.ask(ask, sink, cancel).await?;
         if let Some(turn) = &mut answer.turn {
-            self.settle(turn).await;
+            self.settle(turn, 0).await;
         }
         Ok(answer)
     }
@@ -375,12 +382,13 @@ impl PooledSession {
     pub async fn goal(&mut self, request: GoalRequest<'_>) -> GoalPass {
         let refused =
             |error| GoalPass { end: GoalEnd::Failed(error), view: GoalView::default(), turns: TurnOutcome::default() };
-        if let Err(error) = self.admit() {
+        if let Err(error) = self.account.admit().await {
             return refused(error);
         }
         let Some(Live { session, .. }) = &mut self.live else { return refused(closed()) };
+        let asked = request.set.as_ref().map_or(0, |goal| goal.objective.chars().count());
         let mut pass = session.goal(request).await;
-        self.settle(&mut pass.turns).await;
+        self.settle(&mut pass.turns, asked).await;
         pass
     }
 
@@ -389,25 +397,23 @@ impl PooledSession {
         let Some(Live { session, .. }) = &mut self.live else { return std::future::pending().await };
         let mut idle = session.idle(sink).await;
         if let Idle::Turn(outcome) = &mut idle {
-            self.settle(outcome).await;
+            // Counted before anything is waited for, because the caller may stop listening at any time.
+            drop(self.account.settle(outcome, 0));
+            if let Some(Live { isolated: Some(place), .. }) = &mut self.live {
+                isolation::judge(place.as_mut(), outcome).await;
+            }
         }
         idle
     }
 
-    /// Whether the cap allows another turn.
-    fn admit(&self) -> Result<(), EngineError> {
-        let Some(cap) = self.cap.filter(|cap| self.spent >= *cap) else { return Ok(()) };
-        let (title, engine, spent) = (&self.title, self.engine, self.spent);
-        let text = format!("budget_exceeded: session {title} ({engine}) has spent {spent:.4} of {cap:.4} US dollars");
-        Err(EngineError::new(ErrorClass::Other, text))
-    }
-
     /// The single place that every turn of every engine passes at its end.
-    async fn settle(&mut self, outcome: &mut TurnOutcome) {
+    async fn settle(&mut self, outcome: &mut TurnOutcome, asked: usize) {
         if let Some(Live { isolated: Some(place), .. }) = &mut self.live {
             isolation::judge(place.as_mut(), outcome).await;
         }
-        self.spent += outcome.spend.cost_usd;
+        // Waited for, so that whoever has the answer also finds the row. A defect while writing is logged where tasks
+        // are started.
+        let _ = self.account.settle(outcome, asked).await;
     }
 
     /// Ends the whole process tree, then frees the slot. Returns what could not be ended.

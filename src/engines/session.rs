@@ -37,6 +37,23 @@ pub struct SessionSpec {
     pub run_env: Vec<(String, String)>,
     /// What else was chosen.
     pub options: SessionOptions,
+    /// What its turns belong to.
+    pub labels: Option<TurnLabels>,
+}
+
+/// What turns belong to, for the ledger. Engines never see it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TurnLabels {
+    /// Run.
+    pub parent: Option<String>,
+    /// Node of that run.
+    pub node: Option<String>,
+    /// Kind of that node.
+    pub node_kind: Option<String>,
+    /// Kind of task, when a caller declared it.
+    pub task_kind: Option<String>,
+    /// Whether something beyond the session bounds its money, so that a model without a price is taken for a dear one.
+    pub capped: bool,
 }
 
 /// Choices that most sessions leave alone.

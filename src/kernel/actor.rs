@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Inner,
+    Inner, account,
     live::Command,
     plan::{self, Move},
     verdict::{self, Conclusion, Ending},
@@ -90,12 +90,14 @@ pub(super) struct Actor {
     logged: (String, u32, u32),
     inbox_due: Duration,
     heartbeat_due: Duration,
+    /// The latest word left for a run above that another process executes.
+    pub(super) told: Option<String>,
 }
 
 impl Actor {
     /// An actor for a claimed run.
     pub(super) fn new(kernel: Arc<Inner>, writer: Writer, commands: mpsc::Receiver<Command>) -> Self {
-        let meter = Arc::new(Meter::new(writer.spec.budget.clone(), writer.record.spend.clone()));
+        let meter = Arc::new(account::open(&kernel, &writer.spec, &writer.record));
         let lasted = Lasted::new(&writer.record, kernel.services.clock.as_ref());
         let shutdown = kernel.stop.child_token();
         let heartbeat_due = kernel.services.clock.boot() + HEARTBEAT_EVERY;
@@ -117,11 +119,14 @@ impl Actor {
             inbox_due: Duration::ZERO,
             // The lease was written a moment ago.
             heartbeat_due,
+            told: None,
         }
     }
 
     /// Executes the run until it ends, parks or is lost. Whatever happens, the run is let go of at the end.
     pub(super) async fn run(mut self) {
+        self.look_after_children().await;
+        self.tell_above().await;
         loop {
             match self.advance().await {
                 Ok(()) => break,
@@ -213,6 +218,7 @@ impl Actor {
 
     /// Ends the run, with further events in the same batch before it.
     pub(super) async fn end(&mut self, ending: &Ending, mut events: Vec<Event>) -> Result<(), Lost> {
+        events.extend(self.child_costs(None));
         events.push(plan::ending(ending));
         self.commit(events).await?;
         self.forget_cancels().await;
@@ -311,6 +317,7 @@ impl Actor {
         }
         self.inbox_due = now + INBOX_EVERY;
         self.flush_logs().await?;
+        self.writer.commit(self.child_costs(None)).await?;
         // The proof comes along, so that a writer that lost the run learns it while its agents still work.
         let items = self.writer.with(|claim| claim.check().and_then(|()| claim.inbox())).await?;
         let mut cancel = None;
@@ -323,6 +330,12 @@ impl Actor {
                     let steer =
                         Steer { id: item.id.clone(), text: text("text").unwrap_or_default(), at, applied: Vec::new() };
                     self.writer.commit(vec![Event::Steer { steer }]).await?;
+                }
+                Some(account::SPENT) => {
+                    if let Some(child) = account::said(&item.body) {
+                        self.look_at_child(&child).await;
+                        self.writer.commit(self.child_costs(None)).await?;
+                    }
                 }
                 Some("cancel") => {
                     cancel = Some(text("reason"));

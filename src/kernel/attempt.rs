@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    account,
     actor::{Actor, Lost},
     children::KernelChildren,
     live::Command,
@@ -17,7 +18,7 @@ use super::{
 use crate::{
     model::{
         Event, NodeId, NodeState, RunRecord,
-        run::{NodeRecord, Spend, Verdict},
+        run::{NodeRecord, Verdict},
         spec::Node,
     },
     nodes::{self, NodeCtx, NodeResult, Report, Reporter, Status, Stop, prompt::cut},
@@ -233,7 +234,11 @@ impl Actor {
                 }
                 self.commit(vec![Event::Wait { waiting }]).await
             }
-            Report::Cost(spend) => self.commit(vec![Event::Cost { node: id, spend: exact(&spend) }]).await,
+            Report::Cost(spend) => {
+                self.commit(vec![Event::Cost { node: id, spend: account::exact(&spend) }]).await?;
+                self.tell_above().await;
+                Ok(())
+            }
             Report::Child { run, recorded } => {
                 self.commit(vec![Event::Child { node: id, child_run_id: run }]).await?;
                 let _ = recorded.send(());
@@ -269,9 +274,7 @@ impl Actor {
         // Work that was done before the stop reached it counts; the run stays resumable after it.
         let stop = stop.filter(|(why, _)| *why != Stop::Shutdown || !matches!(result.status, Status::Succeeded));
         let mut events = Vec::new();
-        if let Some(spend) = &result.spend {
-            events.push(Event::Cost { node: node.id.clone(), spend: exact(spend) });
-        }
+        events.extend(self.child_costs(Some(&node.id)));
         if result.touched {
             // Whoever lost the run leaves its refs alone.
             self.writer.with(|claim| claim.check()).await?;
@@ -383,11 +386,6 @@ impl Actor {
 /// Directory of an attempt's artifacts below its run.
 fn artifact_dir(entry: &NodeRecord) -> String {
     format!("nodes/{}/v{}a{}", entry.id, entry.visits, entry.attempts)
-}
-
-/// What was used, with money as the log can hold it exactly.
-fn exact(spend: &Spend) -> Spend {
-    Spend { cost_usd: super::state::usd(spend.cost_usd), ..spend.clone() }
 }
 
 /// The event that ends a visit.

@@ -241,6 +241,7 @@ fn outcome(child: &RunId, record: &RunRecord) -> ChildOutcome {
         fingerprint: record.red.get(v.node.as_str()).map(|streak| streak.fingerprint.clone()),
     });
     ChildOutcome {
+        run: child.clone(),
         summary,
         completed: record.state == RunState::Completed,
         verdict,

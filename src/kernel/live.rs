@@ -9,7 +9,10 @@ use std::{
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::model::{RunId, RunRecord, WorkflowSpec, run::Steer};
+use crate::{
+    model::{RunId, RunRecord, WorkflowSpec, run::Steer},
+    nodes::budget::Meter,
+};
 
 /// Requests that may wait for one actor.
 pub(super) const COMMANDS_MAX: usize = 64;
@@ -48,6 +51,8 @@ pub(super) struct Live {
     pub(super) record: watch::Receiver<Arc<RunRecord>>,
     /// Fires when another process has taken the run over.
     pub(super) superseded: CancellationToken,
+    /// Its account.
+    pub(super) meter: Arc<Meter>,
 }
 
 /// All runs in execution here.

@@ -3,12 +3,14 @@
 //! Decides purely (`state`, `plan`) and acts at the edge (`actor`). One actor a run linearises its events.
 //! Names no engine, knows no protocol, opens no file.
 
+mod account;
 mod actor;
 mod attempt;
 mod children;
 mod control;
 mod evidence;
 mod index;
+pub mod ledger;
 mod live;
 mod parked;
 pub mod plan;
@@ -306,6 +308,11 @@ impl Kernel {
     /// Runs of every process, newest first.
     pub async fn list(&self, query: ListQuery) -> Result<ListPage> {
         index::list(&self.inner, query).await
+    }
+
+    /// Turns of every process and what they cost, with the verdicts of their runs.
+    pub async fn ledger(&self, query: ledger::LedgerQuery) -> Result<ledger::LedgerPage> {
+        ledger::query(&self.inner, query).await
     }
 
     /// Continues a run whose owner is gone. A terminal or parked run is returned as it is.

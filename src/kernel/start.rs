@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use tokio::sync::mpsc;
 
 use super::{
-    Error, Inner, Result, StartRequest,
+    Error, Inner, Result, StartRequest, account,
     actor::Actor,
     live::{COMMANDS_MAX, Live},
     recovery,
@@ -174,7 +174,11 @@ async fn lineage(kernel: &Arc<Inner>, parent: Option<&str>) -> Result<Lineage> {
         return Err(Error::new(Code::BudgetExceeded, text));
     }
     let used = kernel.services.clock.wall().millis().saturating_sub(found.record.created_at.millis());
-    let meter = crate::nodes::budget::Meter::new(found.spec.budget.clone(), found.record.spend.clone());
+    // Where it is executed here, its account knows more than its log.
+    let meter = match kernel.live.get(&run_id) {
+        Some(live) => live.meter,
+        None => Arc::new(account::of(&found.spec, &found.record)),
+    };
     let budget = meter.left(u64::try_from(used).unwrap_or(0));
     if meter.reached().is_some() {
         return Err(Error::new(Code::BudgetExceeded, "the budget of the run this agent belongs to is used up"));
@@ -374,8 +378,8 @@ pub(super) fn execute(kernel: &Arc<Inner>, writer: Writer) {
     let entry = Entry { kernel: kernel.clone(), run: run.clone(), commands: sender.clone() };
     let (inner, record, spec) = (kernel.clone(), writer.watch(), writer.spec.clone());
     let actor = Actor::new(kernel.clone(), writer, commands);
-    let superseded = actor.superseded.clone();
-    kernel.live.insert(run, Live { commands: sender, spec, record: record.clone(), superseded });
+    let (superseded, meter) = (actor.superseded.clone(), actor.meter.clone());
+    kernel.live.insert(run, Live { commands: sender, spec, record: record.clone(), superseded, meter });
     let work = async move {
         let run = entry.run.clone();
         actor.run().await;

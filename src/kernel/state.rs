@@ -2,12 +2,12 @@
 //!
 //! Pure: no clock, no I/O, no async. Every part of the record comes from an event here.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Value;
 
 use crate::model::{
-    Event, NodeKind, NodeRecord, NodeState, RunId, RunRecord, RunState, Time, WorkflowSpec,
+    Event, NodeId, NodeKind, NodeRecord, NodeState, RunId, RunRecord, RunState, Time, WorkflowSpec,
     run::{RECORD_VERSION, RedStreak, Spend, Verdict},
     spec::{ContractSource, Node},
 };
@@ -39,14 +39,15 @@ pub fn empty(run_id: &RunId, spec: &WorkflowSpec) -> RunRecord {
         parent: None,
         current_node: None,
         nodes: spec.nodes.iter().map(node_record).collect(),
-        verdicts: std::collections::BTreeMap::new(),
+        verdicts: BTreeMap::new(),
         side_effect_seq: 0,
         spend: Spend::default(),
+        child_spend: BTreeMap::new(),
         steers: Vec::new(),
         gate: None,
         waiting_for: None,
         consensus_votes: Vec::new(),
-        red: std::collections::BTreeMap::new(),
+        red: BTreeMap::new(),
         unkillable: None,
         idempotency_key: None,
     }
@@ -188,15 +189,18 @@ fn apply(record: &mut RunRecord, spec: &WorkflowSpec, at: Time, event: &Event) {
             }
         }
         Event::Vote { vote } => record.consensus_votes.push(vote.clone()),
-        Event::Cost { node, spend } => {
-            record.spend.cost_usd = usd(record.spend.cost_usd + spend.cost_usd);
-            record.spend.turns = record.spend.turns.saturating_add(spend.turns);
-            record.spend.tokens_in = record.spend.tokens_in.saturating_add(spend.tokens_in);
-            record.spend.tokens_out = record.spend.tokens_out.saturating_add(spend.tokens_out);
-            record.spend.estimated |= spend.estimated;
-            if let Some(entry) = record.node_mut(node.as_str()) {
-                entry.cost_usd = usd(entry.cost_usd + spend.cost_usd);
-            }
+        Event::Cost { node, spend } => apply_cost(record, Some(node), spend),
+        Event::ChildCost { child_run_id, node, spend } => {
+            let known = record.child_spend.entry(child_run_id.clone()).or_default();
+            let more = Spend {
+                cost_usd: usd((spend.cost_usd - known.cost_usd).max(0.0)),
+                turns: spend.turns.saturating_sub(known.turns),
+                tokens_in: spend.tokens_in.saturating_sub(known.tokens_in),
+                tokens_out: spend.tokens_out.saturating_sub(known.tokens_out),
+                estimated: spend.estimated,
+            };
+            add(known, &more);
+            apply_cost(record, node.as_ref(), &more);
         }
         Event::Steer { steer } => record.steers.push(steer.clone()),
         Event::SteerApplied { node, ids } => {
@@ -226,6 +230,22 @@ fn apply(record: &mut RunRecord, spec: &WorkflowSpec, at: Time, event: &Event) {
         }
         Event::Unkillable { detail } => record.unkillable = Some(detail.clone()),
     }
+}
+
+/// Adds to what the run and one of its nodes have used.
+fn apply_cost(record: &mut RunRecord, node: Option<&NodeId>, spend: &Spend) {
+    add(&mut record.spend, spend);
+    if let Some(entry) = node.and_then(|node| record.node_mut(node.as_str())) {
+        entry.cost_usd = usd(entry.cost_usd + spend.cost_usd);
+    }
+}
+
+fn add(sum: &mut Spend, more: &Spend) {
+    sum.cost_usd = usd(sum.cost_usd + more.cost_usd);
+    sum.turns = sum.turns.saturating_add(more.turns);
+    sum.tokens_in = sum.tokens_in.saturating_add(more.tokens_in);
+    sum.tokens_out = sum.tokens_out.saturating_add(more.tokens_out);
+    sum.estimated |= more.estimated;
 }
 
 fn apply_verdict(record: &mut RunRecord, verdict: &Verdict, fingerprint: Option<&str>) {
@@ -346,7 +366,7 @@ mod tests {
             NodeState::AwaitingHuman,
             NodeState::Cancelled,
         ];
-        match kind % 14 {
+        match kind % 15 {
             0 | 1 => moved(name, states[usize::from(n % 5)], visit, u32::from(n / 128)),
             2 => word(name, n % 2 == 0, Some("p").filter(|_| n % 2 == 1)),
             3 => Event::NodeOutput { node: node(name), output: OutputText { text, file: None } },
@@ -361,6 +381,11 @@ mod tests {
             },
             11 => Event::Child { node: node(name), child_run_id: RunId::parse("c").unwrap() },
             12 => Event::Vote { vote: json!({ "n": n }) },
+            13 => Event::ChildCost {
+                child_run_id: RunId::parse(if n % 2 == 0 { "c" } else { "d" }).unwrap(),
+                node: (n % 3 > 0).then(|| node(name)),
+                spend: Spend { cost_usd: usd(money), turns: u64::from(n), ..Spend::default() },
+            },
             _ => Event::RunState {
                 state: if n > 250 { RunState::Completed } else { RunState::Running },
                 outcome: None,
@@ -368,6 +393,23 @@ mod tests {
                 error: None,
             },
         }
+    }
+
+    /// CB-3: what a child has used is charged once, however often and in whatever order it is said.
+    #[test]
+    fn a_childs_total_is_charged_once() {
+        let said = |child: &str, usd: f64, turns| Event::ChildCost {
+            child_run_id: RunId::parse(child).unwrap(),
+            node: Some(node("s")),
+            spend: Spend { cost_usd: usd, turns, ..Spend::default() },
+        };
+        let own = Event::Cost { node: node("a"), spend: Spend { cost_usd: 0.1, turns: 1, ..Spend::default() } };
+        let events =
+            [said("c", 0.0, 0), said("c", 0.3, 1), own, said("c", 0.3, 1), said("d", 0.2, 1), said("c", 0.2, 0)];
+        let record = folded(&events);
+        assert_eq!((record.spend.cost_usd, record.spend.turns), (0.6, 3));
+        assert_eq!(record.node("s").unwrap().cost_usd, 0.5);
+        assert_eq!(record.child_spend.len(), 2);
     }
 
     proptest! {

@@ -172,6 +172,16 @@ pub enum Event {
         /// The child.
         child_run_id: RunId,
     },
+    /// What a child run has used in all so far. Saying the same or less again changes nothing.
+    ChildCost {
+        /// The child.
+        child_run_id: RunId,
+        /// Node that waits for it, or at which an agent of the run started it; absent when nothing runs any more.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        node: Option<NodeId>,
+        /// How much, in all.
+        spend: Spend,
+    },
     /// The workspace was stored under a ref.
     Snapshot {
         /// The node.
@@ -216,6 +226,7 @@ impl Event {
             Self::RetryScheduled { .. } => "retry_scheduled",
             Self::Wait { .. } => "wait",
             Self::Child { .. } => "child",
+            Self::ChildCost { .. } => "child_cost",
             Self::Snapshot { .. } => "snapshot",
             Self::Unkillable { .. } => "unkillable",
             Self::Log { .. } => "log",

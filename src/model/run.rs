@@ -177,6 +177,9 @@ pub struct RunRecord {
     pub side_effect_seq: u64,
     /// What it has used.
     pub spend: Spend,
+    /// What each child run has used in all, as far as this run knows; part of `spend`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub child_spend: BTreeMap<RunId, Spend>,
     /// Operator's corrections, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steers: Vec<Steer>,
@@ -338,7 +341,7 @@ pub struct Spend {
     pub tokens_in: u64,
     /// Output tokens.
     pub tokens_out: u64,
-    /// Some of the cost is estimated from a price table.
+    /// Some of it is a guess: tokens nobody counted, a turn that was cut off, or a model whose price nobody knows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub estimated: bool,
 }

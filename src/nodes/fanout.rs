@@ -184,7 +184,7 @@ async fn member(ctx: &NodeCtx, node: &FanoutNode, index: usize) -> Member {
             member.ok = outcome.ok;
             if !outcome.ok {
                 member.error = Some(turn::failure(&outcome));
-                member.hopeless = turn::refused_login(&outcome);
+                member.hopeless = turn::hopeless(&outcome);
             }
             member.report = outcome.text;
         }

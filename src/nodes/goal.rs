@@ -15,7 +15,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{NodeCtx, NodeResult, Report, Status, prompt, turn};
+use super::{NodeCtx, NodeResult, Report, Status, budget::Reserved, prompt, turn};
 use crate::{
     engines::{
         EngineError, ErrorClass, GoalEnd, GoalPass, GoalRequest, GoalSet, GoalStatus, GoalView, Order, Orders,
@@ -23,7 +23,7 @@ use crate::{
     },
     model::{
         Time,
-        run::{Spend, Steer},
+        run::Steer,
         spec::GoalNode,
     },
     sys::ids,
@@ -117,13 +117,13 @@ impl Follower<'_> {
                 return Passed::Ended(Status::Stopped);
             }
         }
-        if let Err(reason) = self.ctx.budget.begin() {
-            return Passed::Ended(Status::Exhausted(reason));
-        }
+        let reserved = match self.ctx.budget.begin().await {
+            Ok(reserved) => reserved,
+            Err(reason) => return Passed::Ended(Status::Exhausted(reason)),
+        };
         let session = match turn::open(self.ctx, self.spec()).await {
             Ok(session) => session,
             Err(e) => {
-                self.ctx.budget.settle(&Spend::default());
                 return if self.ctx.cancel.is_cancelled() { Passed::Ended(Status::Stopped) } else { self.no_start(&e) };
             }
         };
@@ -133,10 +133,9 @@ impl Follower<'_> {
         let foreign = session.native_id().and_then(|id| self.kept.foreign(&id).map(str::to_owned));
         if let Some(id) = foreign {
             self.unkillable.extend(session.close().await);
-            self.ctx.budget.settle(&Spend::default());
             return Passed::Ended(self.elsewhere(&id));
         }
-        self.go(session).await
+        self.go(session, reserved).await
     }
 
     fn spec(&self) -> SessionSpec {
@@ -153,6 +152,7 @@ impl Follower<'_> {
                 goal: go_on.then(|| self.kept.known(self.node)),
                 ..SessionOptions::default()
             },
+            labels: Some(turn::labels(self.ctx)),
             ..SessionSpec::default()
         }
     }
@@ -178,6 +178,7 @@ impl Follower<'_> {
             | ErrorClass::Refused
             | ErrorClass::Interrupted
             | ErrorClass::NotSupported
+            | ErrorClass::BudgetExceeded
             | ErrorClass::Other => Passed::Ended(Status::Failed(why)),
         }
     }
@@ -190,7 +191,7 @@ impl Follower<'_> {
     }
 
     /// Follows the goal in an open session.
-    async fn go(&mut self, mut session: PooledSession) -> Passed {
+    async fn go(&mut self, mut session: PooledSession, reserved: Reserved) -> Passed {
         let (give, mut orders) = Orders::channel();
         let (tell, mut news) = watch::channel(GoalView::default());
         let cancel = self.ctx.cancel.child_token();
@@ -248,12 +249,11 @@ impl Follower<'_> {
         let Some(pass) = pass else {
             // Another process works on the run, in the same directory: there is no time for an orderly end.
             session.abandon();
-            self.ctx.budget.settle(&Spend::default());
             return Passed::Ended(Status::Stopped);
         };
         self.left = self.left.map(|left| left.saturating_sub(begun.elapsed()));
         self.unkillable.extend(session.close().await);
-        self.account(&pass).await;
+        self.account(&pass, reserved).await;
         let foreign = foreign.or_else(|| self.kept.foreign(&pass.view.thread_id).map(str::to_owned));
         if let Some(id) = foreign {
             return Passed::Ended(self.elsewhere(&id));
@@ -276,10 +276,10 @@ impl Follower<'_> {
     }
 
     /// Puts what a pass used on the account.
-    async fn account(&mut self, pass: &GoalPass) {
+    async fn account(&mut self, pass: &GoalPass, reserved: Reserved) {
         let mut spend = pass.turns.spend.clone();
         spend.turns = spend.turns.max(u64::from(spend.tokens_in > 0));
-        self.ctx.budget.settle(&spend);
+        reserved.settle(&spend);
         self.kept.spent(&spend);
         self.ctx.report.send(Report::Cost(spend)).await;
     }

@@ -279,8 +279,6 @@ pub struct NodeResult {
     pub verdict: Option<NodeVerdict>,
     /// Evidence to store: id, files.
     pub evidence: Option<(String, Files)>,
-    /// What its child run used; what its own turns used is reported as it is used.
-    pub spend: Option<Spend>,
     /// Corrections that were in its prompt.
     pub steers_seen: Vec<String>,
     /// Processes that could not be ended.
@@ -320,13 +318,15 @@ impl NodeResult {
 /// A child run as its parent sees it.
 #[derive(Debug, Clone)]
 pub struct ChildOutcome {
+    /// The child.
+    pub run: RunId,
     /// How it ended, in words.
     pub summary: String,
     /// Whether it ended `completed`.
     pub completed: bool,
     /// Its verdict, unless it ended unverified.
     pub verdict: Option<NodeVerdict>,
-    /// What it used.
+    /// What it used in all.
     pub spend: Spend,
     /// Text of its last node that has one.
     pub output: Option<OutputText>,

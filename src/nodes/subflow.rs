@@ -16,15 +16,14 @@ pub(super) async fn run(ctx: &NodeCtx) -> NodeResult {
             }
         }
     };
-    let spend = child.as_ref().ok().map(|child| child.spend.clone());
-    if let Some(spend) = &spend {
-        ctx.budget.adopt(spend);
+    if let Ok(child) = &child {
+        ctx.budget.charge(&child.run, &child.spend);
     }
     if ctx.cancel.is_cancelled() {
-        return NodeResult { status: Status::Stopped, spend, ..NodeResult::default() };
+        return NodeResult { status: Status::Stopped, ..NodeResult::default() };
     }
     if let Some(ms) = timed_out {
-        return NodeResult { spend, ..NodeResult::failed(format!("timeout: the child run took more than {ms} ms")) };
+        return NodeResult::failed(format!("timeout: the child run took more than {ms} ms"));
     }
     let child = match child {
         Ok(child) => child,
@@ -36,7 +35,7 @@ pub(super) async fn run(ctx: &NodeCtx) -> NodeResult {
     let status = if child.completed { Status::Succeeded } else { Status::Failed(child.summary.clone()) };
     let text = child.output.map(|o| o.text).unwrap_or_default();
     let output = if text.is_empty() { child.summary } else { format!("{}\n\n{text}", child.summary) };
-    NodeResult { status, output: Some(output), verdict: child.verdict, spend, ..NodeResult::default() }
+    NodeResult { status, output: Some(output), verdict: child.verdict, ..NodeResult::default() }
 }
 
 /// Passes when the attempt has lasted as long as its spec allows. Without a limit of its own it never does:

@@ -11,10 +11,12 @@ use serde_json::{Value, json};
 
 use super::{NodeCtx, Report, Stop, prompt};
 use crate::{
-    engines::{ErrorClass, PoolError, PooledSession, SessionOptions, SessionSpec, Sink, TurnEvent, TurnOutcome},
+    engines::{
+        ErrorClass, PoolError, PooledSession, SessionOptions, SessionSpec, Sink, TurnEvent, TurnLabels, TurnOutcome,
+    },
     model::{
         Time,
-        run::{Spend, Waiting},
+        run::Waiting,
         spec::{EngineChoice, SandboxMode},
     },
 };
@@ -193,9 +195,10 @@ pub(super) async fn wait_until(ctx: &NodeCtx, until: Time, asked: Option<u64>, w
 /// One try of the turn.
 async fn once(ctx: &NodeCtx, turn: &Turn, stopped: Option<&Stopped>) -> Done {
     let clean = |ended| Done { ended, unkillable: Vec::new() };
-    if let Err(reason) = ctx.budget.begin() {
-        return clean(Ended::Exhausted(reason));
-    }
+    let reserved = match ctx.budget.begin().await {
+        Ok(reserved) => reserved,
+        Err(reason) => return clean(Ended::Exhausted(reason)),
+    };
     let spec = |resume: Option<&String>| SessionSpec {
         name: turn.session.clone(),
         choice: turn.choice.clone(),
@@ -206,6 +209,7 @@ async fn once(ctx: &NodeCtx, turn: &Turn, stopped: Option<&Stopped>) -> Done {
         resume: resume.cloned(),
         run_env: ctx.attempt.run_env.clone(),
         options: SessionOptions { sandbox: turn.sandbox, ..SessionOptions::default() },
+        labels: Some(labels(ctx)),
     };
     let mut message = turn.message.clone();
     let mut opened = match stopped {
@@ -224,7 +228,6 @@ async fn once(ctx: &NodeCtx, turn: &Turn, stopped: Option<&Stopped>) -> Done {
     let mut session = match opened {
         Ok(session) => session,
         Err(e) => {
-            ctx.budget.settle(&Spend::default());
             let failure = format!("session '{}' did not start: {e}", turn.session);
             return clean(if ctx.cancel.is_cancelled() { Ended::Stopped } else { Ended::Failed(failure) });
         }
@@ -245,14 +248,13 @@ async fn once(ctx: &NodeCtx, turn: &Turn, stopped: Option<&Stopped>) -> Done {
     let Some(outcome) = outcome else {
         // Another process works on the run, in the same directory: there is no time for an orderly end.
         session.abandon();
-        ctx.budget.settle(&Spend::default());
         return clean(Ended::Stopped);
     };
     let unkillable = session.close().await;
     let mut spend = outcome.spend.clone();
     let quota = outcome.error.as_ref().is_some_and(|e| e.class == ErrorClass::Quota);
     spend.turns = if quota { 0 } else { spend.turns.max(1) };
-    ctx.budget.settle(&spend);
+    reserved.settle(&spend);
     ctx.report.send(Report::Cost(spend)).await;
     let ended = if ctx.cancel.is_cancelled() {
         Ended::Stopped
@@ -262,6 +264,18 @@ async fn once(ctx: &NodeCtx, turn: &Turn, stopped: Option<&Stopped>) -> Done {
         Ended::Answered(Box::new(outcome))
     };
     Done { ended, unkillable }
+}
+
+/// What the turn belongs to.
+pub(super) fn labels(ctx: &NodeCtx) -> TurnLabels {
+    let node = &ctx.attempt.node;
+    TurnLabels {
+        parent: Some(ctx.attempt.run_id.to_string()),
+        node: Some(node.id.to_string()),
+        node_kind: Some(node.kind.name().to_owned()),
+        task_kind: None,
+        capped: ctx.budget.bounds_money(),
+    }
 }
 
 /// Waits until another process has taken the run over.
@@ -324,16 +338,15 @@ pub fn answered(done: Done) -> Result<(TurnOutcome, Vec<String>), Box<super::Nod
     Err(Box::new(NodeResult { status, unkillable: done.unkillable, touched: true, ..NodeResult::default() }))
 }
 
-/// What an outcome that is no success makes of its node. A refused login is not tried again: the
-/// same key would be refused the same way.
+/// What an outcome that is no success makes of its node. What would be refused the same way is not tried again.
 pub fn failed(outcome: &TurnOutcome) -> super::Status {
     let why = failure(outcome);
-    if refused_login(outcome) { super::Status::Hopeless(why) } else { super::Status::Failed(why) }
+    if hopeless(outcome) { super::Status::Hopeless(why) } else { super::Status::Failed(why) }
 }
 
-/// Whether the engine could not log in.
-pub fn refused_login(outcome: &TurnOutcome) -> bool {
-    outcome.error.as_ref().is_some_and(|e| e.class == ErrorClass::Auth)
+/// Whether the same turn would be refused again: the engine could not log in, or a cap is used up.
+pub fn hopeless(outcome: &TurnOutcome) -> bool {
+    outcome.error.as_ref().is_some_and(|e| matches!(e.class, ErrorClass::Auth | ErrorClass::BudgetExceeded))
 }
 
 /// Why an outcome is no success, in one sentence.

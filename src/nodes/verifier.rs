@@ -104,7 +104,6 @@ pub(super) async fn run(ctx: &NodeCtx, node: &VerifierNode) -> NodeResult {
             fingerprint: (!bundle.passed).then(|| verify::brief::fingerprint(bundle)),
         }),
         evidence: Some((evidence_id, verified.files)),
-        spend: None,
         steers_seen: Vec::new(),
         unkillable,
         touched: base.touched,

@@ -47,6 +47,7 @@ pub fn protocol(error: &Error) -> ErrorData {
         | Code::BadOption
         | Code::BadPattern
         | Code::CustomEngineRemote
+        | Code::DailyBudgetExceeded
         | Code::Unauthorized
         | Code::ForbiddenHost
         | Code::ForbiddenOrigin

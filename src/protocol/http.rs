@@ -21,7 +21,9 @@ use super::{
 };
 use crate::{
     config,
+    engines::breaker::BreakerState,
     sys::{Clock, Fs, FsError, tasks},
+    tools::KernelHandle,
 };
 
 /// Idle time after which a legacy session is dropped. A short one would cut silent calls; none would keep the
@@ -141,6 +143,7 @@ fn router(server: &Server, rules: Arc<Guard>, max_body: usize, stop: Cancellatio
     sessions.session_config = session_config();
     let sessions = Arc::new(sessions);
     let server = server.clone();
+    let kernel = server.kernel().clone();
     // Host, origin and body were checked by the guard, more strictly than the library does.
     let config = StreamableHttpServerConfig::default()
         .disable_allowed_hosts()
@@ -151,7 +154,7 @@ fn router(server: &Server, rules: Arc<Guard>, max_body: usize, stop: Cancellatio
     let mcp = StreamableHttpService::new(move || Ok(server.for_connection()), Arc::clone(&sessions), config);
     let followed = Arc::new(Sessions::new(sessions));
     Router::new()
-        .route("/health", get(health))
+        .route("/health", get(move || std::future::ready(health(&kernel))))
         .route_service("/mcp", mcp)
         .layer(middleware::from_fn_with_state(followed, sessions::follow))
         .layer(middleware::from_fn_with_state(rules, guard::guard))
@@ -163,6 +166,19 @@ fn session_config() -> SessionConfig {
     config
 }
 
-async fn health() -> Json<Value> {
-    Json(json!({ "ok": true, "name": SERVER_NAME, "version": env!("CARGO_PKG_VERSION") }))
+/// Who this is, and which engines are left alone because they did not start. Open to all, so it says no more.
+fn health(kernel: &KernelHandle) -> Json<Value> {
+    let mut said = json!({ "ok": true, "name": SERVER_NAME, "version": env!("CARGO_PKG_VERSION") });
+    let breakers = kernel.opened().map(|kernel| kernel.services().pool.breakers()).unwrap_or_default();
+    let shown = |b: &BreakerState| {
+        let seconds = u64::try_from(b.open_for.as_millis().div_ceil(1000)).unwrap_or(u64::MAX);
+        json!({ "engine": b.engine, "failures": b.failures, "openForSeconds": seconds })
+    };
+    let shown: Vec<Value> = breakers.iter().map(shown).collect();
+    if !shown.is_empty()
+        && let Some(said) = said.as_object_mut()
+    {
+        said.insert("breakers".to_owned(), shown.into());
+    }
+    Json(said)
 }

@@ -56,11 +56,16 @@ pub async fn bind(host: &str, port: u16) -> Result<TcpListener, Error> {
 
 /// Version of a claw-orchestrator that answers there.
 async fn version_at(host: &str, port: u16) -> Option<String> {
+    health(host, port).await?.get("version")?.as_str().map(str::to_owned)
+}
+
+/// What a claw-orchestrator that answers there says of itself.
+pub async fn health(host: &str, port: u16) -> Option<Value> {
     let addr: SocketAddr = lookup_host((host, port)).await.ok()?.next()?;
     tokio::time::timeout(PROBE, probe(addr)).await.ok().flatten()
 }
 
-async fn probe(addr: SocketAddr) -> Option<String> {
+async fn probe(addr: SocketAddr) -> Option<Value> {
     let mut stream = TcpStream::connect(addr).await.ok()?;
     let request = format!("GET /health HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nConnection: close\r\n\r\n", addr.port());
     stream.write_all(request.as_bytes()).await.ok()?;
@@ -68,8 +73,5 @@ async fn probe(addr: SocketAddr) -> Option<String> {
     stream.take(ANSWER_MAX).read_to_end(&mut answer).await.ok()?;
     let text = String::from_utf8_lossy(&answer);
     let body: Value = serde_json::from_str(text.split_once("\r\n\r\n")?.1).ok()?;
-    if body.get("name")? != SERVER_NAME {
-        return None;
-    }
-    body.get("version")?.as_str().map(str::to_owned)
+    (body.get("name")? == SERVER_NAME).then_some(body)
 }

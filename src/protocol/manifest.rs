@@ -85,6 +85,7 @@ fn environment() -> Value {
     let rows = [
         ("CLAWO_HOME", "state directory", "~/.claw-orchestrator", false),
         ("CLAWO_WF_DIR", "directory of the runs", "$CLAWO_HOME/wf", false),
+        ("CLAWO_RUNS_DIR", "directory of the ledger of turns", "$CLAWO_HOME/runs", false),
         ("CLAWO_CONFIG", "configuration file", "$CLAWO_HOME/config.toml", false),
         ("CLAWO_MCP_TOOLS", "comma list; only these tools are offered", "the default toolsets", false),
         ("CLAWO_DEFAULT_ENGINE", "engine where a spec names none", "claude", false),

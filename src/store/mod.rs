@@ -29,6 +29,7 @@ mod inbox;
 mod label;
 mod layout;
 mod lease;
+pub mod ledger;
 mod line;
 mod list;
 mod load;

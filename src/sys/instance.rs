@@ -168,6 +168,29 @@ mod tests {
         panic!("the process did not start");
     }
 
+    /// Surface scenario 32: a process is known by the mark it carries and never by its number, so a forged record that
+    /// names the first process, a living shell or a number used again has no effect.
+    #[test]
+    fn nobody_is_ended_for_a_number_in_a_file() {
+        let home = tempfile::tempdir().unwrap();
+        let fs: Arc<dyn Fs> = Arc::new(RealFs);
+        let shell = leave("of nobody here");
+        let pid = shell.0.id();
+        let dir = home.path().join(DIR);
+        create_dir_all(&*fs, &dir).unwrap();
+        let forged =
+            format!("{{\"child\":{{\"pid\":{pid},\"pgid\":{pid},\"owner\":\"1\"}},\"init\":{{\"pid\":1,\"pgid\":1}}}}");
+        for name in [home.path().join("session-pids.json"), dir.join(format!("{pid}{ENDING}")), dir.join("1.lock")] {
+            super::super::fs::write_atomic(&*fs, &name, forged.as_bytes()).unwrap();
+        }
+        let recovered = recover(&*fs, &SystemClock, home.path()).unwrap();
+        assert_eq!(recovered.len(), 2);
+        for dead in recovered {
+            assert_eq!(dead.swept, Ok(Swept { found: 0, left: Vec::new() }), "{}", dead.id);
+        }
+        assert!(shell.is_alive() && proctree::get(1).is_some_and(|init| !init.is_dead()));
+    }
+
     #[test]
     fn the_dead_are_swept_and_the_living_are_not() {
         // ZP-3: two living servers of one home, one of another, and a dead one.

@@ -91,7 +91,7 @@ pub struct WorkflowTable {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BudgetTable {
-    /// Most US dollars a day.
+    /// US dollars of a UTC day after which no new turn starts; 0 or less is no limit.
     pub daily_usd: Option<f64>,
 }
 

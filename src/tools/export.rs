@@ -15,7 +15,10 @@ use super::{
     shapes::ContractShape,
     spec_shapes::SpecShape,
 };
-use crate::model::{Code, Event, EvidenceBundle, RunRecord};
+use crate::{
+    model::{Code, Event, EvidenceBundle, RunRecord},
+    store::ledger::Row,
+};
 
 /// Dialect of every file.
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
@@ -57,7 +60,9 @@ pub fn export() -> BTreeMap<String, String> {
 
 /// Names of the shared documents, sorted.
 pub fn shared_names() -> Vec<String> {
-    ["config", "contract", "error", "event", "evidence", "run-record", "workflow-spec"].map(str::to_owned).to_vec()
+    ["config", "contract", "error", "event", "evidence", "ledger-row", "run-record", "workflow-spec"]
+        .map(str::to_owned)
+        .to_vec()
 }
 
 /// A shared document's schema as its file has it.
@@ -68,6 +73,7 @@ pub fn shared(name: &str) -> Option<String> {
         "error" => schema::document::<ErrorShape>(Direction::Output),
         "event" => schema::document::<Event>(Direction::Output),
         "evidence" => schema::document::<EvidenceBundle>(Direction::Output),
+        "ledger-row" => schema::document::<Row>(Direction::Output),
         "run-record" => schema::document::<RunRecord>(Direction::Output),
         "workflow-spec" => schema::exact::<SpecShape>(),
         _ => return None,

@@ -18,6 +18,7 @@ pub mod spec_shapes;
 pub mod start_args;
 pub mod summary;
 
+pub mod ledger_query;
 pub mod verify_run;
 pub mod workflow_approve;
 pub mod workflow_cancel;

@@ -19,11 +19,13 @@ pub enum Toolset {
     Verify,
     /// Named conversations with agents.
     Session,
+    /// The ledger of turns.
+    Runs,
 }
 
 impl Toolset {
     /// Every toolset.
-    pub const ALL: [Self; 3] = [Self::Workflow, Self::Verify, Self::Session];
+    pub const ALL: [Self; 4] = [Self::Workflow, Self::Verify, Self::Session, Self::Runs];
 
     /// The word in flags and the manifest.
     pub fn name(self) -> &'static str {
@@ -31,6 +33,7 @@ impl Toolset {
             Self::Workflow => "workflow",
             Self::Verify => "verify",
             Self::Session => "session",
+            Self::Runs => "runs",
         }
     }
 
@@ -38,7 +41,7 @@ impl Toolset {
     pub fn is_default(self) -> bool {
         match self {
             Self::Workflow | Self::Verify => true,
-            Self::Session => false,
+            Self::Session | Self::Runs => false,
         }
     }
 }
@@ -168,6 +171,7 @@ impl Registry {
     pub fn full() -> Self {
         let checks = super::verify_run::Checks::default();
         let mut tools = vec![
+            super::ledger_query::tool(),
             super::verify_run::tool(checks.clone()),
             super::workflow_approve::tool(),
             super::workflow_cancel::tool(),

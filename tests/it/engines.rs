@@ -11,6 +11,7 @@ mod real_codex_app;
 mod real_codex_goals;
 mod real_opencode;
 mod sessions;
+mod spending;
 mod support;
 mod trees;
 mod turnwise;

@@ -8,11 +8,13 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod budgets;
 mod claims;
 mod cli;
 mod engines;
 mod git;
 mod goal;
+mod ledger;
 mod mcp;
 mod mcp_http;
 mod mcp_rules;

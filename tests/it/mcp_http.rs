@@ -4,8 +4,13 @@ use std::{os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 
 use claw_orchestrator::{
     config,
-    protocol::http::{Bound, Error},
+    protocol::{
+        Server,
+        http::{Bound, Error},
+        server::Options,
+    },
     sys::{RealFs, SystemClock},
+    tools::{KernelHandle, Registry},
 };
 use serde_json::{Value, json};
 use tokio::{
@@ -17,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     mcp_wire::{Opening, modern, server},
-    support::schema::check_result,
+    support::{World, clawo, schema::check_result},
 };
 
 fn settings() -> config::Server {
@@ -310,4 +315,36 @@ async fn binding_wide_needs_a_name() {
     let error = Bound::new(&wide, home.path(), Arc::new(RealFs), Arc::new(SystemClock)).await.unwrap_err();
     assert!(error.to_string().contains("--allowed-host"), "{error}");
     assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
+}
+
+/// Surface 5.5, scenario 30: an engine that is left alone because it does not start is named by the health route and by
+/// `clawo doctor`.
+#[tokio::test(flavor = "multi_thread")]
+async fn engines_that_do_not_start_are_named() {
+    let mut world = World::bare();
+    world.bins.insert("claude".to_owned(), "/bin/false".into());
+    let kernel = world.kernel().await;
+    for _ in 0..3 {
+        let node = json!({ "id": "a", "kind": "agent", "prompt": "x", "engine": "claude" });
+        world.run(&kernel, json!({ "name": "w", "nodes": [node] })).await;
+    }
+    let options = Options { parent: None, engines: Vec::new() };
+    let server = Server::new(KernelHandle::ready(kernel), Registry::full(), options).unwrap();
+    let bound = Bound::new(&settings(), &world.home(), Arc::new(RealFs), Arc::new(SystemClock)).await.unwrap();
+    let (port, stop) = (bound.addr().port(), CancellationToken::new());
+    let served = tokio::spawn(bound.run(server, stop.clone()));
+    let running = Running { port, token: String::new(), stop, served };
+    let health = ask(&running, "GET", "/health", &[("Authorization", "")], b"").await.json();
+    assert_eq!((&health["breakers"][0]["engine"], &health["breakers"][0]["failures"]), (&json!("claude"), &json!(3)));
+    assert!(!health.to_string().contains("/bin/false"), "{health}");
+    let mut doctor = std::process::Command::new(clawo());
+    doctor.args(["doctor", "--json"]).env("CLAWO_HOME", world.home()).env("CLAWO_PORT", port.to_string());
+    let said = tokio::task::spawn_blocking(move || doctor.output().unwrap()).await.unwrap();
+    let said: Value = serde_json::from_slice(&said.stdout).unwrap();
+    let named = |name: &str| said["checks"].as_array().unwrap().iter().find(|row| row["name"] == name).cloned();
+    assert_eq!(named("breaker claude").unwrap()["status"], "warning", "{said}");
+    assert_eq!(named("port").unwrap()["status"], "ok", "{said}");
+    assert!(named("prices").is_some());
+    running.stop.cancel();
+    running.served.await.unwrap().unwrap();
 }

@@ -70,10 +70,16 @@ fn check(schema: &Value, at: &str, level: usize, strict: bool) {
 fn every_tool_keeps_the_rules() {
     let registry = Registry::full();
     let listed: Vec<Value> = registry.tools().iter().map(|t| serde_json::to_value(convert::tool(t)).unwrap()).collect();
-    let size = serde_json::to_string(&listed).unwrap().len();
+    let in_default: Vec<&Value> = listed
+        .iter()
+        .zip(registry.tools())
+        .filter(|(_, tool)| tool.about.toolset.is_default())
+        .map(|(l, _)| l)
+        .collect();
+    let size = serde_json::to_string(&in_default).unwrap().len();
     // 60 KB is the limit for the whole default set; the families still to come need their part of it.
     assert!(size < 40_000, "tools/list has {size} bytes");
-    assert!(listed.len() <= 40);
+    assert!(in_default.len() <= 40);
     assert!(INSTRUCTIONS.len() <= 2000, "{}", INSTRUCTIONS.len());
     let names: Vec<&str> = listed.iter().map(|t| t["name"].as_str().unwrap()).collect();
     assert!(names.is_sorted());

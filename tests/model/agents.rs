@@ -192,7 +192,7 @@ impl Agent {
             text: format!("{} has worked", self.node),
             stop_reason: None,
             spend: Spend { cost_usd: cents as f64 / 100.0, turns: 1, ..Spend::default() },
-            cost_source: None,
+            cost_source: Some("engine".to_owned()),
             permission_denials: Vec::new(),
             tool_calls: 0,
             tool_errors: 0,

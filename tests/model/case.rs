@@ -332,6 +332,10 @@ fn config() -> Config {
     Config {
         home: PathBuf::from("/home/state"),
         wf_dir: PathBuf::from("/home/state/wf"),
+        // Best effort and no part of what the model looks at.
+        runs_dir: PathBuf::new(),
+        daily_usd: None,
+        prices: BTreeMap::new(),
         user_home: None,
         program: PathBuf::from("/bin/false"),
         default_engine: Some(agents::NAME.to_owned()),

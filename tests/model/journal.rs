@@ -46,6 +46,8 @@ pub struct Run {
     pub state: RunState,
     pub steers: BTreeMap<String, Correction>,
     pub turns: u64,
+    /// Turns and US dollars of child runs as last told, part of the two others.
+    children: BTreeMap<RunId, (u64, f64)>,
     pub cost: f64,
     /// The open gate, its visit and when it opened, in true milliseconds.
     pub gate: Option<(String, u32, u64)>,
@@ -285,6 +287,12 @@ impl Run {
             Event::Cost { spend, .. } => {
                 self.turns += spend.turns;
                 self.cost += spend.cost_usd;
+            }
+            Event::ChildCost { child_run_id, spend, .. } => {
+                let known = self.children.entry(child_run_id.clone()).or_default();
+                self.turns += spend.turns.saturating_sub(known.0);
+                self.cost += (spend.cost_usd - known.1).max(0.0);
+                *known = (known.0.max(spend.turns), known.1.max(spend.cost_usd));
             }
             Event::RunCreated { .. }
             | Event::Fence { .. }

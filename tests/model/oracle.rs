@@ -11,6 +11,8 @@ use crate::{
     script::{Act, Context, How, Place, QUOTA_MS, Script, Temper, Word},
 };
 
+/// US dollars within which an amount has reached a bound.
+const ROUNDING: f64 = 1e-9;
 /// Added to a stated end of a quota.
 const QUOTA_MARGIN_MS: u64 = 1500;
 
@@ -80,6 +82,8 @@ struct Sim<'a> {
     turns: u64,
     cents: u64,
     bounds: Bounds,
+    /// What the runs above may use and had used when this one began, nearest first; what it uses is theirs too.
+    tree: Vec<(Bounds, u64, u64)>,
 }
 
 /// How a visit ends.
@@ -93,10 +97,17 @@ enum Visit {
 /// Predicts the end of a flow.
 pub fn predict(flow: &Flow, script: Script) -> End {
     let mut world = World { script, word: None, now: 0 };
-    simulate(&mut world, flow, "n", Context::default(), Bounds::default())
+    simulate(&mut world, flow, "n", Context::default(), Bounds::default(), Vec::new())
 }
 
-fn simulate(world: &mut World, flow: &Flow, prefix: &str, context: Context, above: Bounds) -> End {
+fn simulate(
+    world: &mut World,
+    flow: &Flow,
+    prefix: &str,
+    context: Context,
+    above: Bounds,
+    tree: Vec<(Bounds, u64, u64)>,
+) -> End {
     let mut steps = flow.steps.clone();
     let checked = steps.iter().any(|s| matches!(s.what, What::Verifier { run: true, .. }));
     if flow.contract && !checked {
@@ -110,9 +121,22 @@ fn simulate(world: &mut World, flow: &Flow, prefix: &str, context: Context, abov
     let nodes = vec![Node::default(); steps.len()];
     let (verdicts, red) = (BTreeMap::new(), BTreeMap::new());
     let mut sim =
-        Sim { world, flow, prefix, context, steps, nodes, verdicts, red, effects: 0, turns: 0, cents: 0, bounds };
+        Sim { world, flow, prefix, context, steps, nodes, verdicts, red, effects: 0, turns: 0, cents: 0, bounds, tree };
     let (state, outcome, reason) = sim.run();
     sim.end(state, outcome, reason)
+}
+
+/// Whether an account forbids another turn.
+fn reached(bounds: Bounds, turns: u64, cents: u64, under_way: u64) -> Option<String> {
+    if let Some(max) = bounds.turns
+        && turns + under_way >= max
+    {
+        return Some(format!("budget: maxAgentTurns ({max}) reached"));
+    }
+    let spent = cents as f64 / 100.0;
+    let expected = under_way as f64 * spent / turns.max(1) as f64;
+    let max = bounds.cost.filter(|max| spent + expected >= *max - ROUNDING)?;
+    Some(format!("budget: maxCostUsd ({max})"))
 }
 
 impl Sim<'_> {
@@ -196,17 +220,11 @@ impl Sim<'_> {
         }
     }
 
-    /// Whether a bound forbids another turn while so many are under way.
+    /// Whether a bound of this run or of one above forbids another turn while so many are under way.
     fn bound(&self, under_way: u64) -> Option<String> {
-        if let Some(max) = self.bounds.turns
-            && self.turns + under_way >= max
-        {
-            return Some(format!("budget: maxAgentTurns ({max}) reached"));
-        }
-        let spent = self.cents as f64 / 100.0;
-        let expected = under_way as f64 * spent / self.turns.max(1) as f64;
-        let max = self.bounds.cost.filter(|max| spent + expected >= *max)?;
-        Some(format!("budget: maxCostUsd ({max})"))
+        let own = (self.bounds, 0, 0);
+        let mut accounts = std::iter::once(&own).chain(&self.tree);
+        accounts.find_map(|(bounds, turns, cents)| reached(*bounds, turns + self.turns, cents + self.cents, under_way))
     }
 
     fn agent(&mut self, temper: Temper, name: &str, visit: u32, failures: u32) -> (Visit, bool) {
@@ -332,7 +350,9 @@ impl Sim<'_> {
         };
         let context = self.context.below(name, visit, failures);
         let prefix = Flow::below(self.prefix, at);
-        let end = simulate(self.world, child, &prefix, context, left);
+        let above = self.tree.iter().map(|(bounds, turns, cents)| (*bounds, turns + self.turns, cents + self.cents));
+        let tree = std::iter::once((self.bounds, self.turns, self.cents)).chain(above).collect();
+        let end = simulate(self.world, child, &prefix, context, left, tree);
         self.turns += end.turns;
         self.cents += end.cents;
         if let Some(adopted) = end.verdict {

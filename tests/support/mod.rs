@@ -134,6 +134,9 @@ impl World {
         Config {
             home: self.home(),
             wf_dir: self.home().join("wf"),
+            runs_dir: self.home().join("runs"),
+            daily_usd: None,
+            prices: BTreeMap::new(),
             user_home: None,
             program: clawo(),
             default_engine: Some("scripted".to_owned()),

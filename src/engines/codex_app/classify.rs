@@ -13,7 +13,7 @@ pub(super) fn turn_error(error: &Value, resets_at: Option<Time>, now: Time) -> E
     let text = words(error);
     let class = class(error.get("codexErrorInfo").unwrap_or(&Value::Null), &text);
     let retry_at = resets_at.filter(|at| class == ErrorClass::Quota && *at > now);
-    EngineError { class, message: text, retry_at }
+    EngineError { class, message: text, retry_at, over: None }
 }
 
 /// A refused request of ours.

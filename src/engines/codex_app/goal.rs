@@ -273,6 +273,7 @@ impl Goal {
                 class: ErrorClass::Quota,
                 message: "the goal waits for a usage limit to end".to_owned(),
                 retry_at: resets_at,
+                over: None,
             }))),
             // A turn that failed blocks the goal as well; then the failure says whether it may go on later.
             GoalStatus::Blocked => Some(match &self.error {

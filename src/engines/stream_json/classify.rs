@@ -33,7 +33,7 @@ pub(super) fn classify(signals: &Signals<'_>, now: Time) -> EngineError {
     };
     let retry_at =
         (class == ErrorClass::Quota).then(|| signals.resets_at.or_else(|| reset_time(signals.text, now))).flatten();
-    EngineError { class, message, retry_at }
+    EngineError { retry_at, ..EngineError::new(class, message) }
 }
 
 fn class(signals: &Signals<'_>) -> ErrorClass {

@@ -389,6 +389,7 @@ fn passes(class: ErrorClass) -> bool {
         | ErrorClass::Protocol
         | ErrorClass::StartFailed
         | ErrorClass::NotSupported
+        | ErrorClass::BudgetExceeded
         | ErrorClass::Other => false,
     }
 }

@@ -16,7 +16,7 @@ pub(crate) fn error(status: Option<u64>, text: &str, now: Time) -> EngineError {
     let retry_at = (class == ErrorClass::Quota)
         .then(|| reset_time(text, now).or_else(|| again(text, now, &TimeZone::system())))
         .flatten();
-    EngineError { class, message: message.to_owned(), retry_at }
+    EngineError { class, message: message.to_owned(), retry_at, over: None }
 }
 
 fn class(status: Option<u64>, text: &str) -> ErrorClass {

@@ -62,7 +62,7 @@ impl SessionError {
             ErrorClass::NotSupported => Code::NotSupported,
             ErrorClass::Interrupted => Code::Cancelled,
             ErrorClass::Timeout => Code::TurnTimeout,
-            ErrorClass::Other if error.message.contains(Code::BudgetExceeded.as_str()) => Code::BudgetExceeded,
+            ErrorClass::BudgetExceeded => error.over.as_ref().map_or(Code::BudgetExceeded, |over| over.code()),
             ErrorClass::Auth
             | ErrorClass::Quota
             | ErrorClass::Overloaded
@@ -74,7 +74,8 @@ impl SessionError {
             | ErrorClass::StartFailed
             | ErrorClass::Other => Code::EngineFailed,
         };
-        Self { class: Some(error.class), ..Self::new(code, error.message) }
+        let details = error.over.as_ref().map(|over| over.details());
+        Self { class: Some(error.class), details, ..Self::new(code, error.message) }
     }
 }
 

@@ -311,6 +311,7 @@ pub(super) fn spec(
         max_budget_usd: options.cap(),
         resume: None,
         run_env: vec![("CLAWO_SESSION".to_owned(), name.to_owned())],
+        labels: None,
         options: SessionOptions {
             sandbox: options.sandbox_mode,
             fallback_model: options.fallback_model.clone(),

@@ -297,6 +297,7 @@ pub(super) fn lost_conversation(class: Option<ErrorClass>) -> bool {
             | ErrorClass::Refused
             | ErrorClass::Interrupted
             | ErrorClass::Timeout
+            | ErrorClass::BudgetExceeded
             | ErrorClass::Crashed
             | ErrorClass::Protocol
             | ErrorClass::StartFailed

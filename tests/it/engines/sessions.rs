@@ -320,7 +320,7 @@ async fn a_session_stops_at_its_cap() {
     assert!(say(&mut session, "b").await.ok);
     let refused = say(&mut session, "c").await;
     assert!(
-        message(&refused).starts_with("budget_exceeded: session test-session (scripted) has spent 1.2"),
+        message(&refused).starts_with("session 'test-session' (scripted) has spent 1.2000 of 1.0000 US dollars"),
         "{refused:?}"
     );
     assert_eq!(bench.prompts("dear"), ["a", "b"]);

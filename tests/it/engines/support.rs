@@ -111,6 +111,9 @@ fn config(dir: &Path, env: BTreeMap<String, String>) -> Config {
     Config {
         home: dir.join("home"),
         wf_dir: dir.join("home/wf"),
+        runs_dir: dir.join("home/runs"),
+        daily_usd: None,
+        prices: BTreeMap::new(),
         user_home: Some(dir.join("user")),
         program: env!("CARGO_BIN_EXE_clawo").into(),
         default_engine: None,
