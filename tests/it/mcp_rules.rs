@@ -96,7 +96,10 @@ fn every_tool_keeps_the_rules() {
         for hint in ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"] {
             assert!(hints[hint].is_boolean(), "{name}: {hint}");
         }
-        let looks = matches!(name, "workflow_status" | "workflow_list" | "workflow_validate" | "workflow_evidence");
+        let looks = matches!(
+            name,
+            "ledger_query" | "workflow_status" | "workflow_list" | "workflow_validate" | "workflow_evidence"
+        );
         assert_eq!(hints["readOnlyHint"], looks, "{name}");
         let ends = matches!(name, "workflow_cancel" | "workflow_delete" | "workflow_approve");
         assert_eq!(hints["destructiveHint"], ends, "{name}");
