@@ -87,9 +87,9 @@ impl Described {
             }
         }
         if self.machine.tool_open() {
-            tally.open(TOOL)
+            tally.open(TOOL);
         } else {
-            tally.close(TOOL)
+            tally.close(TOOL);
         }
         if let Some(id) = self.machine.session_id() {
             self.id = Some(id.to_owned());

@@ -30,7 +30,7 @@ pub(crate) fn runs(engine: &str, name: &str) -> Vec<Run> {
         let line = &entry["line"];
         match entry["dir"].as_str().unwrap() {
             "in" if line["argv"].is_array() => {
-                runs.push(Run { start: line.clone(), lines: Vec::new(), exit: Gone::Unknown, stderr: String::new() })
+                runs.push(Run { start: line.clone(), lines: Vec::new(), exit: Gone::Unknown, stderr: String::new() });
             }
             "in" => {}
             "out" => runs.last_mut().unwrap().lines.push(line.to_string()),
