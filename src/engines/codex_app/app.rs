@@ -249,7 +249,7 @@ impl App {
     fn closed(&mut self, turn: &Value, needs_reply: bool, now: Time) -> TurnOutcome {
         let status = str_of(turn, "status");
         let items = turn.get("items").and_then(Value::as_array).into_iter().flatten();
-        let last = items.filter(|i| str_of(i, "type") == "agentMessage").map(|i| str_of(i, "text")).last();
+        let last = items.filter(|i| str_of(i, "type") == "agentMessage").map(|i| str_of(i, "text")).next_back();
         if let Some(text) = last.filter(|t| !t.trim().is_empty()) {
             text.clone_into(&mut self.turn.text);
         }
