@@ -3,7 +3,7 @@
 //! A turn need not be ours. With a goal the program begins turns by itself, and a message sent into one is merged with
 //! it. So a turn is known by its id, and what nobody waits for is kept and added to what somebody does.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
     asks::Question,
@@ -249,7 +249,7 @@ impl App {
     fn closed(&mut self, turn: &Value, needs_reply: bool, now: Time) -> TurnOutcome {
         let status = str_of(turn, "status");
         let items = turn.get("items").and_then(Value::as_array).into_iter().flatten();
-        let last = items.filter(|i| str_of(i, "type") == "agentMessage").map(|i| str_of(i, "text")).last();
+        let last = items.filter(|i| str_of(i, "type") == "agentMessage").map(|i| str_of(i, "text")).next_back();
         if let Some(text) = last.filter(|t| !t.trim().is_empty()) {
             text.clone_into(&mut self.turn.text);
         }
@@ -383,22 +383,22 @@ impl Dialect for App {
         self.interrupt_wanted = false;
         self.doing = Doing::Turn(None);
         let text = if message.plan { format!("{PLAN}{}", message.text) } else { message.text.to_owned() };
-        let mut params = json!({ "input": [{ "type": "text", "text": text }] });
+        let (mut params, mut restore) = (Map::new(), Map::new());
+        params.insert("input".to_owned(), json!([{ "type": "text", "text": text }]));
         // Both stay until they are changed again, so the thread's own are put back afterwards.
-        let mut restore = json!({});
         if let Some(effort) = message.effort.filter(|e| *e != "auto") {
-            params["effort"] = self.catalog.fitting(self.model.as_deref(), effort).into();
-            restore["effort"] = self.effort.clone().into();
+            params.insert("effort".to_owned(), self.catalog.fitting(self.model.as_deref(), effort).into());
+            restore.insert("effort".to_owned(), self.effort.clone().into());
         }
         if message.plan && str_of(&self.policy, "type") != "readOnly" {
-            params["sandboxPolicy"] = json!({ "type": "readOnly" });
-            restore["sandboxPolicy"] = self.policy.clone();
+            params.insert("sandboxPolicy".to_owned(), json!({ "type": "readOnly" }));
+            restore.insert("sandboxPolicy".to_owned(), self.policy.clone());
         }
         if let Some(schema) = &self.opening.schema {
-            params["outputSchema"] = schema.clone();
+            params.insert("outputSchema".to_owned(), schema.clone());
         }
-        self.restore = Some(restore).filter(|r| r != &json!({}));
-        vec![self.request(Asked::TurnStart, "turn/start", params)]
+        self.restore = Some(restore).filter(|r| !r.is_empty()).map(Value::Object);
+        vec![self.request(Asked::TurnStart, "turn/start", Value::Object(params))]
     }
 
     fn line(&mut self, bytes: &[u8], now: Time) -> Vec<Step> {

@@ -122,8 +122,8 @@ impl Replay {
         let of_method = |method: &str| lines.iter().find(|l| str_of(&l["line"], "method") == method);
         let mut spec = SessionSpec { cwd: "/workspace/repo".into(), ..SessionSpec::default() };
         spec.resume = of_method("thread/resume").map(|l| str_of(&l["line"]["params"], "threadId").to_owned());
-        let goals = lines.iter().map(|l| &l["line"]["params"]["goal"]);
-        let goal = goals.filter(|g| g.is_object()).next().cloned().unwrap_or_default();
+        let mut goals = lines.iter().map(|l| &l["line"]["params"]["goal"]);
+        let goal = goals.find(|g| g.is_object()).cloned().unwrap_or_default();
         let app = App::new(Opening::new(&spec));
         let (open, asked, before, seen) = (VecDeque::new(), Vec::new(), Value::Null, Vec::new());
         let mut replay = Self { app, open, asked, goal, before, resumes_goal, seen };
@@ -303,14 +303,14 @@ fn recorded_conversations_lead_to_their_outcomes() {
 fn opened() -> App {
     let mut app = App::new(Opening::new(&SessionSpec { cwd: "/repo".into(), ..SessionSpec::default() }));
     app.hello();
-    tell(&mut app, json!({ "id": 1, "result": {} }));
-    tell(&mut app, json!({ "id": 2, "result": { "data": [] } }));
+    tell(&mut app, &json!({ "id": 1, "result": {} }));
+    tell(&mut app, &json!({ "id": 2, "result": { "data": [] } }));
     let thread = json!({ "thread": { "id": "t" }, "model": "m", "sandbox": { "type": "workspaceWrite" } });
-    assert_eq!(tell(&mut app, json!({ "id": 3, "result": thread })), [Step::Ready]);
+    assert_eq!(tell(&mut app, &json!({ "id": 3, "result": thread })), [Step::Ready]);
     app
 }
 
-fn tell(app: &mut App, message: Value) -> Vec<Step> {
+fn tell(app: &mut App, message: &Value) -> Vec<Step> {
     app.line(message.to_string().as_bytes(), Time::from_millis(0))
 }
 
@@ -337,7 +337,7 @@ fn questions_are_refused() {
         "of/a/later/version",
     ];
     for (id, method) in asked.iter().enumerate() {
-        let steps = tell(&mut app, json!({ "id": id, "method": method, "params": { "itemId": method } }));
+        let steps = tell(&mut app, &json!({ "id": id, "method": method, "params": { "itemId": method } }));
         let Some(Step::Reply(reply)) = steps.first() else { panic!("{method}: {steps:?}") };
         let reply: Value = serde_json::from_str(reply).unwrap();
         assert_eq!(reply["id"], id);
@@ -352,20 +352,20 @@ fn questions_are_refused() {
 #[test]
 fn the_end_of_another_turn_is_not_ours() {
     let mut app = opened();
-    tell(&mut app, turn("turn/started", "a"));
+    tell(&mut app, &turn("turn/started", "a"));
     app.begin(&Message::from("hello"));
-    assert_eq!(tell(&mut app, turn("turn/completed", "a")), []);
-    tell(&mut app, json!({ "id": 4, "result": { "turn": { "id": "b" } } }));
-    tell(&mut app, turn("turn/started", "b"));
-    assert_eq!(tell(&mut app, turn("turn/completed", "a")), [], "told twice");
-    let steps = tell(&mut app, turn("turn/completed", "b"));
+    assert_eq!(tell(&mut app, &turn("turn/completed", "a")), []);
+    tell(&mut app, &json!({ "id": 4, "result": { "turn": { "id": "b" } } }));
+    tell(&mut app, &turn("turn/started", "b"));
+    assert_eq!(tell(&mut app, &turn("turn/completed", "a")), [], "told twice");
+    let steps = tell(&mut app, &turn("turn/completed", "b"));
     let [Step::Ended(outcome)] = &steps[..] else { panic!("{steps:?}") };
     assert_eq!((outcome.text.as_str(), outcome.spend.turns), ("of b", 2));
     // Merged with ours, it is ours.
-    tell(&mut app, turn("turn/started", "c"));
+    tell(&mut app, &turn("turn/started", "c"));
     app.begin(&Message::from("hello"));
-    tell(&mut app, json!({ "id": 5, "result": { "turn": { "id": "c" } } }));
-    assert!(matches!(&tell(&mut app, turn("turn/completed", "c"))[..], [Step::Ended(o)] if o.spend.turns == 1));
+    tell(&mut app, &json!({ "id": 5, "result": { "turn": { "id": "c" } } }));
+    assert!(matches!(&tell(&mut app, &turn("turn/completed", "c"))[..], [Step::Ended(o)] if o.spend.turns == 1));
 }
 
 /// Lines too long to keep end what they would have ended; an answer nobody waits for any more answers nothing else.
@@ -373,14 +373,14 @@ fn the_end_of_another_turn_is_not_ours() {
 fn lost_and_late_lines() {
     let mut app = opened();
     app.begin(&Message::from("hello"));
-    tell(&mut app, json!({ "id": 4, "result": { "turn": { "id": "b" } } }));
+    tell(&mut app, &json!({ "id": 4, "result": { "turn": { "id": "b" } } }));
     let steps = app.skipped(1 << 30, br#"{"method":"turn/completed","params":{"threadId":"t","turn"#);
     assert!(
         matches!(&steps[..], [Step::Event(_), Step::Ended(o)] if o.error.as_ref().unwrap().message.contains("1073741824"))
     );
     app.ask(&Ask::Models).unwrap();
     app.ask(&Ask::GoalGet).unwrap();
-    assert_eq!(tell(&mut app, json!({ "id": 5, "result": { "data": [] } })), [], "of the ask before");
+    assert_eq!(tell(&mut app, &json!({ "id": 5, "result": { "data": [] } })), [], "of the ask before");
     let steps = app.skipped(1 << 30, br#"{"id":6,"result":{"goal":{"#);
     let [Step::Event(_), Step::Answered(answer)] = &steps[..] else { panic!("{steps:?}") };
     assert!(answer.as_ref().as_ref().unwrap_err().message.contains("too long"));
