@@ -9,6 +9,7 @@ use crate::{
     kernel::{Kernel, Role},
     nodes::{
         Services,
+        read_only::ReadOnly,
         sessions::{self, Sessions},
     },
     store::{FileStore, MIN_FREE, Options},
@@ -114,7 +115,8 @@ impl App {
             Mode::Command | Mode::Record | Mode::Stdio => SESSIONS_DESKTOP,
             Mode::Serve => SESSIONS_SERVER,
         });
-        let pool = Arc::new(Pool::new(registry.clone(), &config.home, fs.clone(), sessions));
+        let isolation = Arc::new(ReadOnly::new(git.clone(), &config.home));
+        let pool = Arc::new(Pool::new(registry.clone(), &config.home, fs.clone(), sessions).with_isolation(isolation));
         let ttl = config.sessions.ttl.unwrap_or(match mode {
             Mode::Command | Mode::Record | Mode::Stdio => TTL_DESKTOP,
             Mode::Serve => TTL_SERVER,

@@ -206,6 +206,8 @@ async fn agents(config: &Config) -> Vec<Row> {
         if engine.built_in {
             let detail = "built in; plays scripts for demos and dry runs";
             rows.push(Row::ok(name, detail));
+        } else if engine.described {
+            rows.push(Row::ok(name, "each session describes its program"));
         } else if let Some(program) = engine.program {
             let version = engine.version.unwrap_or_else(|| "version unknown".to_owned());
             rows.push(Row::ok(name, format!("{} {version}", program.display())));

@@ -22,6 +22,8 @@ pub(crate) struct Installed {
     pub(crate) built_in: bool,
     /// Its program, when it is installed.
     pub(crate) program: Option<PathBuf>,
+    /// Its program is named by the options of a session.
+    pub(crate) described: bool,
     /// What it says about its version.
     pub(crate) version: Option<String>,
     /// What it can do.
@@ -38,6 +40,7 @@ pub(crate) async fn installed(config: &Config) -> Vec<Installed> {
         engines.push(Installed {
             name: engine.name(),
             built_in: engine.name() == scripted::NAME,
+            described: engine.program_in_options(),
             program,
             version,
             capabilities: engine.capabilities(),
@@ -58,6 +61,7 @@ pub(crate) fn run(context: &Context) -> Outcome {
             match (&engine.program, engine.built_in) {
                 (_, true) => "built in".to_owned(),
                 (Some(program), false) => program.display().to_string(),
+                (None, false) if engine.described => "named by its description".to_owned(),
                 (None, false) => "not installed".to_owned(),
             },
             engine.version.clone().unwrap_or_else(|| "-".to_owned()),

@@ -1,7 +1,7 @@
 //! `clawo fanout`: flags to the arguments of the `fanout` template.
 
 use clap::Args;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{
     checks::{MINUTE_MS, MINUTES_MAX},
@@ -10,6 +10,7 @@ use super::{
     solve::agents,
     start::{self, StartArgs},
 };
+use crate::model::spec::SandboxMode;
 
 /// Arguments of `clawo fanout`.
 #[derive(Debug, Clone, Args)]
@@ -19,6 +20,9 @@ pub(crate) struct FanoutArgs {
     /// Agents as engine or engine:model, separated by commas [default: one on the configured engine]
     #[arg(long, value_name = "LIST")]
     engines: Option<String>,
+    /// What every agent may do to files [default: as its engine has it]
+    #[arg(long, value_name = "MODE", value_parser = clap::builder::PossibleValuesParser::new(SandboxMode::ALL.map(SandboxMode::as_str)))]
+    sandbox: Option<String>,
     /// One more turn merges the answers
     #[arg(long)]
     synthesize: bool,
@@ -51,9 +55,16 @@ pub(crate) fn run(context: &Context, args: &FanoutArgs) -> Outcome {
 impl FanoutArgs {
     fn template(&self) -> Result<Value, Failure> {
         let mut template = Map::new();
-        if let Some(list) = &self.engines {
-            template.insert("agents".to_owned(), agents(list, "--engines")?);
+        let mut members = match &self.engines {
+            Some(list) => agents(list, "--engines")?,
+            None => json!([{ "name": "agent" }]),
+        };
+        if let Some(sandbox) = &self.sandbox {
+            for member in members.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+                member.insert("sandboxMode".to_owned(), sandbox.clone().into());
+            }
         }
+        template.insert("agents".to_owned(), members);
         if self.synthesize {
             template.insert("synthesize".to_owned(), true.into());
         }

@@ -12,6 +12,7 @@ mod engines;
 mod failure;
 mod fanout;
 mod gc;
+mod goal;
 mod logging;
 mod out;
 mod remote;
@@ -117,6 +118,8 @@ enum Command {
     Solve(solve::SolveArgs),
     /// Give several agents the same task
     Fanout(fanout::FanoutArgs),
+    /// Have one agent follow a goal until it is reached, and check the work
+    Goal(goal::GoalArgs),
     /// Show the product at work, without a key or a network
     Demo(demo::DemoArgs),
     /// Say what is missing on this machine
@@ -174,6 +177,7 @@ fn dispatch(context: &Context, command: Command) -> Outcome {
         Command::Verify(args) => verify::run(context, &args),
         Command::Solve(args) => solve::run(context, &args),
         Command::Fanout(args) => fanout::run(context, &args),
+        Command::Goal(args) => goal::run(context, &args),
         Command::Demo(args) => demo::run(context, &args),
         Command::Doctor => doctor::run(context),
         Command::Engines => engines::run(context),

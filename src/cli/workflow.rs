@@ -299,6 +299,20 @@ fn describe(out: &Out, view: &RunView) {
         ]);
     }
     out.table(&table, "It has no nodes.");
+    for (node, goal) in view.nodes.iter().filter_map(|n| n.goal.as_ref().map(|g| (n, g))) {
+        out.line(format!(
+            "goal {}: {}, {} tokens in {}, resumed {} times, thread {}",
+            node.id,
+            if goal.status.is_empty() { "not set" } else { &goal.status },
+            goal.tokens_used,
+            wait::duration(goal.time_used_seconds.saturating_mul(1000)),
+            goal.resumes,
+            if goal.thread_id.is_empty() { "-" } else { &goal.thread_id },
+        ));
+        if let Some(error) = &goal.last_error {
+            out.line(format!("  last error: {}", wait::first_line(error)));
+        }
+    }
     for event in &view.events {
         out.line(format!("{:>6}  {}  {}", event.seq, out.time(event.ts), event.event));
     }

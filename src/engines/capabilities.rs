@@ -87,19 +87,25 @@ pub enum Support {
     Refused,
 }
 
-/// Efforts from low to high, as callers name them.
-const LADDER: &[&str] = &["low", "medium", "high", "xhigh", "max", "ultra"];
+/// Levels of effort, from low to high. Engines know a part of them.
+const LEVELS: &[&str] = &["low", "medium", "high", "xhigh", "max", "ultra"];
+
+/// What an engine that knows `known`, from low to high, makes of `asked`: the same, or its highest when `asked` is
+/// above it; `None` when it is no level.
+pub(crate) fn level(known: &'static [&'static str], asked: &str) -> Option<&'static str> {
+    let place = |word: &str| LEVELS.iter().position(|l| *l == word);
+    if let Some(same) = known.iter().find(|k| **k == asked) {
+        return Some(same);
+    }
+    let highest = known.last()?;
+    (place(asked)? > place(highest)?).then_some(highest)
+}
 
 /// Lowers an effort above what the engine has; returns what its caller should know.
 pub(super) fn lower_effort(engine: &dyn Engine, spec: &mut SessionSpec) -> Option<String> {
-    let efforts = engine.capabilities().efforts;
     let asked = spec.choice.effort.clone()?;
-    let at = LADDER.iter().position(|level| *level == asked)?;
-    if efforts.contains(&asked.as_str()) {
-        return None;
-    }
-    let lower = LADDER.get(..at)?.iter().rev().find(|level| efforts.contains(level))?;
-    spec.choice.effort = Some((*lower).to_owned());
+    let lower = level(engine.capabilities().efforts, &asked).filter(|level| *level != asked)?;
+    spec.choice.effort = Some(lower.to_owned());
     Some(format!("{} has no effort {asked}; it is lowered to {lower}", engine.name()))
 }
 
@@ -126,6 +132,12 @@ pub fn examine(engine: &dyn Engine, spec: &SessionSpec) -> Examined {
             }
         }
     }
+    if let Some(asked) = spec.choice.effort.as_deref()
+        && let Some(used) = level(engine.capabilities().efforts, asked)
+        && used != asked
+    {
+        found.warnings.push(format!("{name} has no effort {asked}; {used} is its highest and is used"));
+    }
     let keys = engine.native_keys();
     for key in spec.options.native.keys().filter(|k| !keys.contains(&k.as_str())) {
         let known = if keys.is_empty() { "it has none".to_owned() } else { format!("use {}", keys.join(", ")) };
@@ -133,4 +145,19 @@ pub fn examine(engine: &dyn Engine, spec: &SessionSpec) -> Examined {
     }
     found.problems.extend(engine.check_spec(spec));
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::level;
+
+    /// Efforts above an engine's highest are lowered to it; words and levels it skips are not made up.
+    #[test]
+    fn efforts_are_lowered_to_the_highest() {
+        let known = &["low", "medium", "high", "xhigh"];
+        for (asked, want) in [("low", Some("low")), ("ultra", Some("xhigh")), ("auto", None), ("turbo", None)] {
+            assert_eq!(level(known, asked), want, "{asked}");
+        }
+        assert_eq!((level(&["low", "high"], "medium"), level(&[], "low")), (None, None));
+    }
 }

@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 
+use super::custom;
 use crate::config::{self, Config};
 
 /// What an adapter knows about its program's variables.
@@ -56,7 +57,9 @@ pub(crate) fn build(
     fixed: &[(&str, &str)],
 ) -> ChildEnv {
     let cleaned = config::environment::clean(&config.env, &config.secret_names);
-    let needed = |name: &str| rules.needed.iter().any(|p| matches(p, name)) || added.iter().any(|p| matches(p, name));
+    let listed = |name: &str| rules.needed.iter().any(|p| matches(p, name)) || added.iter().any(|p| matches(p, name));
+    // Whatever a list lets through: descriptions of custom engines hold credentials of others.
+    let needed = |name: &str| listed(name) && !name.starts_with(custom::VARIABLE);
     let marker = |name: &str| is_marker(name) && !needed(name);
     let mut vars = std::collections::BTreeMap::new();
     vars.extend(cleaned.kept.into_iter().filter(|(name, _)| !marker(name)));

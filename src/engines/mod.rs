@@ -4,21 +4,29 @@
 //! differs is declared as capabilities. Knows runs only as labels and variables.
 //!
 //! An adapter is one of two shapes. One long process that is spoken to: its [`dialect`] says what lines mean, and
-//! `conversation` owns pipes, clocks and the end of the tree. Or a process for every turn.
+//! `conversation` owns pipes, clocks and the end of the tree. Or a process for every turn: its `Program` says how one is
+//! started and what its lines mean, and `turnwise` owns the rest.
 
 pub mod account;
+pub mod acp;
+pub mod agy;
 pub mod breaker;
+mod busy;
 pub mod capabilities;
 pub mod claude;
 mod cleaning;
+pub mod codex;
 mod conversation;
 pub mod custom;
 mod dialect;
+mod documented;
 mod environment;
+pub mod grok;
 mod installed;
 mod isolation;
 pub mod jsonrpc;
 pub mod lines;
+pub mod opencode;
 mod outcome;
 pub mod pool;
 mod process;
@@ -27,6 +35,7 @@ pub mod scripted;
 mod session;
 pub mod slots;
 pub mod stream_json;
+mod turnwise;
 
 use std::{future::Future, pin::Pin};
 
@@ -38,8 +47,8 @@ pub use pool::{Pool, PoolError, PooledSession, WaitKind};
 pub use process::Limits;
 pub use registry::{Refusal, Registry};
 pub use session::{
-    Answer, Ask, Engine, GoalEnd, GoalNews, GoalPass, GoalRequest, GoalSet, GoalStatus, GoalView, Idle, Listener,
-    Message, Order, Orders, Session, SessionOptions, SessionSpec, TurnRequest, not_supported,
+    Answer, Ask, Engine, GoalEnd, GoalNews, GoalPass, GoalRequest, GoalSet, GoalStatus, GoalView, Idle, KnownGoal,
+    Listener, Message, Order, Orders, Session, SessionOptions, SessionSpec, TurnRequest, not_supported,
 };
 
 /// A boxed future.

@@ -16,10 +16,11 @@ use super::{
     Opt, Orders, Refusal, Registry, Session, SessionSpec, Sink, Support, TurnOutcome, TurnRequest,
     breaker::{Breaker, BreakerState},
     capabilities::{examine, lower_effort},
+    isolation::{self, Isolated, Isolation},
     slots::{Slot, Slots},
 };
 use crate::{
-    model::Code,
+    model::{Code, spec::SandboxMode},
     sys::{Clock, Fs, FsError, tasks},
 };
 
@@ -116,13 +117,23 @@ pub struct Pool {
     clock: Arc<dyn Clock>,
     slots: Slots,
     breakers: Mutex<BTreeMap<&'static str, Breaker>>,
+    /// Where sessions work that must not write.
+    isolation: Option<Arc<dyn Isolation>>,
 }
 
 impl Pool {
     /// At most `max` sessions at once, counted over every process that uses `home`.
     pub fn new(registry: Arc<Registry>, home: &Path, fs: Arc<dyn Fs>, max: usize) -> Self {
         let clock = Arc::clone(&registry.context().clock);
-        Self { registry, clock, slots: Slots::new(fs, home.join("slots"), max), breakers: Mutex::default() }
+        let slots = Slots::new(fs, home.join("slots"), max);
+        Self { registry, clock, slots, breakers: Mutex::default(), isolation: None }
+    }
+
+    /// The same, with a place for sessions that must not write. Without one they are refused, unless their engine
+    /// can be held by its own means.
+    #[must_use]
+    pub fn with_isolation(self, isolation: Arc<dyn Isolation>) -> Self {
+        Self { isolation: Some(isolation), ..self }
     }
 
     /// The engines.
@@ -193,20 +204,53 @@ impl Pool {
         let cap = spec.max_budget_usd.filter(|usd| *usd > 0.0);
         let title = spec.name.clone();
         let preface = preface(engine.as_ref(), &mut spec);
+        let isolated = self.isolate(engine.as_ref(), &mut spec).await?;
         match engine.open(spec, cancel).await {
             Ok(session) => {
                 self.locked().entry(name).or_default().succeeded();
-                let warnings = lowered.into_iter().chain(examined.warnings).collect();
-                let live = Some((session, slot));
+                let mut warnings: Vec<String> = lowered.into_iter().chain(examined.warnings).collect();
+                if isolated.as_ref().is_some_and(|place| !place.confined()) {
+                    warnings.push(
+                        "this system cannot keep programs from writing; what a read-only agent changes is only found \
+                         afterwards"
+                            .to_owned(),
+                    );
+                }
+                let live = Some(Live { session, slot, isolated });
                 Ok(PooledSession { title, engine: name, live, cap, spent: 0.0, preface, warnings })
             }
             Err(e) => {
+                if let Some(place) = isolated {
+                    place.leave().await;
+                }
                 if blames_engine(e.class) {
                     self.locked().entry(name).or_default().failed(self.clock.boot(), e.message.clone());
                 }
                 Err(e.into())
             }
         }
+    }
+
+    /// Moves a session that must not write to a place of its own.
+    async fn isolate(
+        &self,
+        engine: &dyn Engine,
+        spec: &mut SessionSpec,
+    ) -> Result<Option<Box<dyn Isolated>>, PoolError> {
+        if spec.options.sandbox != Some(SandboxMode::ReadOnly) {
+            return Ok(None);
+        }
+        let Some(isolation) = &self.isolation else {
+            return match engine.capabilities().read_only {
+                true => Ok(None),
+                false => Err(PoolError::Choice(format!("{} cannot be kept from writing here", engine.name()))),
+            };
+        };
+        let place = isolation.enter(&spec.name, &spec.cwd).await?;
+        spec.cwd = place.dir();
+        spec.run_env.push(("TMPDIR".to_owned(), place.temp().to_string_lossy().into_owned()));
+        spec.options.writable = place.confined().then(|| vec![place.dir(), place.temp()]);
+        Ok(Some(place))
     }
 
     fn admit(&self, engine: &'static str) -> Result<(), PoolError> {
@@ -232,12 +276,32 @@ fn preface(engine: &dyn Engine, spec: &mut SessionSpec) -> Option<String> {
     (!texts.is_empty() && spec.resume.is_none()).then(|| texts.join("\n\n"))
 }
 
+/// What a session holds while it lives.
+#[derive(Debug)]
+struct Live {
+    session: Box<dyn Session>,
+    slot: Slot,
+    /// Where it works when it must not write.
+    isolated: Option<Box<dyn Isolated>>,
+}
+
+impl Live {
+    async fn end(self) -> Vec<String> {
+        let left = self.session.stop().await;
+        if let Some(place) = self.isolated {
+            place.leave().await;
+        }
+        drop(self.slot);
+        left
+    }
+}
+
 /// A session that holds a slot. Dropping it ends its processes and frees the slot in the background.
 #[derive(Debug)]
 pub struct PooledSession {
     title: String,
     engine: &'static str,
-    live: Option<(Box<dyn Session>, Slot)>,
+    live: Option<Live>,
     cap: Option<f64>,
     spent: f64,
     /// Put in front of the first message.
@@ -253,12 +317,12 @@ impl PooledSession {
 
     /// The engine's id of the conversation, once confirmed.
     pub fn native_id(&self) -> Option<String> {
-        self.live.as_ref().and_then(|(session, _)| session.native_id())
+        self.live.as_ref().and_then(|live| live.session.native_id())
     }
 
     /// Whether another turn can be taken.
     pub fn alive(&self) -> bool {
-        self.live.as_ref().is_some_and(|(session, _)| session.alive())
+        self.live.as_ref().is_some_and(|live| live.session.alive())
     }
 
     /// US dollars of all turns so far.
@@ -282,22 +346,27 @@ impl PooledSession {
         if let Err(error) = self.admit() {
             return TurnOutcome::failed(error);
         }
-        let Some((session, _)) = &mut self.live else { return TurnOutcome::failed(closed()) };
-        let preface = if request.message.command { None } else { self.preface.take() };
+        let Some(Live { session, .. }) = &mut self.live else { return TurnOutcome::failed(closed()) };
+        let preface = self.preface.as_ref().filter(|_| !request.message.command);
+        let prefaced = preface.is_some();
         let text = preface.map(|preface| format!("{preface}\n\n{}", request.message.text));
         let message = Message { text: text.as_deref().unwrap_or(request.message.text), ..request.message };
         let mut outcome = session.turn(TurnRequest { message, ..request }).await;
-        self.settle(&mut outcome);
+        // A turn that began no conversation told nobody.
+        if prefaced && (outcome.ok || session.native_id().is_some()) {
+            self.preface = None;
+        }
+        self.settle(&mut outcome).await;
         outcome
     }
 
     /// Something other than a turn.
     pub async fn ask(&mut self, ask: Ask, sink: Sink, cancel: CancellationToken) -> Result<Answer, EngineError> {
         self.admit()?;
-        let Some((session, _)) = &mut self.live else { return Err(closed()) };
+        let Some(Live { session, .. }) = &mut self.live else { return Err(closed()) };
         let mut answer = session.ask(ask, sink, cancel).await?;
         if let Some(turn) = &mut answer.turn {
-            self.settle(turn);
+            self.settle(turn).await;
         }
         Ok(answer)
     }
@@ -309,18 +378,18 @@ impl PooledSession {
         if let Err(error) = self.admit() {
             return refused(error);
         }
-        let Some((session, _)) = &mut self.live else { return refused(closed()) };
+        let Some(Live { session, .. }) = &mut self.live else { return refused(closed()) };
         let mut pass = session.goal(request).await;
-        self.settle(&mut pass.turns);
+        self.settle(&mut pass.turns).await;
         pass
     }
 
     /// Looks after the session while nobody asks anything of it. Dropping it loses nothing.
     pub async fn idle(&mut self, sink: Sink) -> Idle {
-        let Some((session, _)) = &mut self.live else { return std::future::pending().await };
+        let Some(Live { session, .. }) = &mut self.live else { return std::future::pending().await };
         let mut idle = session.idle(sink).await;
         if let Idle::Turn(outcome) = &mut idle {
-            self.settle(outcome);
+            self.settle(outcome).await;
         }
         idle
     }
@@ -334,14 +403,17 @@ impl PooledSession {
     }
 
     /// The single place that every turn of every engine passes at its end.
-    fn settle(&mut self, outcome: &mut TurnOutcome) {
+    async fn settle(&mut self, outcome: &mut TurnOutcome) {
+        if let Some(Live { isolated: Some(place), .. }) = &mut self.live {
+            isolation::judge(place.as_mut(), outcome).await;
+        }
         self.spent += outcome.spend.cost_usd;
     }
 
     /// Ends the whole process tree, then frees the slot. Returns what could not be ended.
     pub async fn close(mut self) -> Vec<String> {
         match self.live.take() {
-            Some((session, slot)) => ended(session, slot).await,
+            Some(live) => live.end().await,
             None => Vec::new(),
         }
     }
@@ -352,12 +424,6 @@ impl PooledSession {
     }
 }
 
-async fn ended(session: Box<dyn Session>, slot: Slot) -> Vec<String> {
-    let left = session.stop().await;
-    drop(slot);
-    left
-}
-
 fn closed() -> EngineError {
     EngineError::new(ErrorClass::Crashed, "the session is closed")
 }
@@ -365,10 +431,10 @@ fn closed() -> EngineError {
 impl Drop for PooledSession {
     fn drop(&mut self) {
         // Without a runtime the session is simply dropped, which closes the lifeline of its processes.
-        if let Some((session, slot)) = self.live.take()
+        if let Some(live) = self.live.take()
             && tokio::runtime::Handle::try_current().is_ok()
         {
-            tasks::spawn("close session", ended(session, slot));
+            tasks::spawn("close session", live.end());
         }
     }
 }

@@ -13,6 +13,7 @@ use tokio::{
     net::unix::pipe,
     sync::mpsc,
     task::JoinHandle,
+    time::Instant,
 };
 
 use super::{
@@ -27,7 +28,7 @@ use crate::sys::{
     text::{self, Tail},
 };
 
-/// Lines waiting to be written; a program that reads none of this many is not taking part.
+/// Texts waiting to be written; a program that reads none of this many is not taking part.
 const MAX_QUEUED: usize = 256;
 /// Bytes of standard error kept; enough for a stack trace.
 const STDERR_KEPT: usize = 64 << 10;
@@ -37,6 +38,8 @@ const STDERR_TOLD: usize = 1500;
 const EXIT_WAIT: Duration = Duration::from_secs(2);
 /// How long its last words may take to arrive; a descendant may hold the pipe open.
 const LAST_WORDS_WAIT: Duration = Duration::from_millis(500);
+/// How long what a program that left had written may take to be read; what comes then is a descendant's.
+const GONE_LIMIT: Duration = Duration::from_secs(5);
 /// How long a program whose input was closed may take to leave by itself.
 const LEAVE_WAIT: Duration = Duration::from_millis(500);
 
@@ -112,6 +115,8 @@ pub(crate) struct Process {
     /// Ends with standard error.
     drained: Option<JoinHandle<()>>,
     left: Vec<String>,
+    /// When the program itself was seen to have ended.
+    gone: Option<Instant>,
 }
 
 impl Process {
@@ -128,7 +133,7 @@ impl Process {
         let drained = child.stderr.take().map(|pipe| tasks::spawn("engine stderr", drain(pipe, Arc::clone(&stderr))));
         let input = child.stdin.take().map(|pipe| {
             let (input, queue) = mpsc::channel(MAX_QUEUED);
-            tasks::spawn("engine stdin", write_lines(pipe, queue));
+            tasks::spawn("engine stdin", write_all(pipe, queue));
             input
         });
         Ok(Self {
@@ -143,6 +148,7 @@ impl Process {
             stderr,
             drained,
             left: Vec::new(),
+            gone: None,
         })
     }
 
@@ -151,10 +157,29 @@ impl Process {
         self.lines.next().await.ok().flatten()
     }
 
+    /// The same of a program that is expected to leave at the end of its turn: `None` also a moment after it left,
+    /// because a descendant may hold the pipe open, or go on writing to it.
+    pub(crate) async fn next_or_gone(&mut self) -> Option<Line> {
+        if self.gone.is_some_and(|at| at.elapsed() > GONE_LIMIT) {
+            return None;
+        }
+        tokio::select! {
+            biased;
+            line = self.lines.next() => line.ok().flatten(),
+            () = gone_for_a_moment(&mut self.child, &mut self.gone) => None,
+        }
+    }
+
     /// Queues a line. A full queue means that nobody reads: the input is given up, which [`stuck`](Self::stuck) tells.
-    pub(crate) fn send(&mut self, line: String) {
+    pub(crate) fn send(&mut self, mut line: String) {
+        line.push('\n');
+        self.give(line);
+    }
+
+    /// Queues a text as it is.
+    pub(crate) fn give(&mut self, text: String) {
         let full =
-            self.input.as_ref().is_some_and(|i| matches!(i.try_send(line), Err(mpsc::error::TrySendError::Full(_))));
+            self.input.as_ref().is_some_and(|i| matches!(i.try_send(text), Err(mpsc::error::TrySendError::Full(_))));
         if full {
             self.input = None;
         }
@@ -166,7 +191,6 @@ impl Process {
     }
 
     /// Closes its input after what was queued.
-    #[expect(dead_code, reason = "for programs that take one turn")]
     pub(crate) fn close_input(&mut self) {
         self.input = None;
     }
@@ -215,7 +239,6 @@ impl Process {
     }
 
     /// What could not be ended so far.
-    #[expect(dead_code, reason = "for programs that take one turn")]
     pub(crate) fn take_left(&mut self) -> Vec<String> {
         std::mem::take(&mut self.left)
     }
@@ -276,11 +299,20 @@ async fn drain(mut pipe: pipe::Receiver, ring: Arc<Mutex<Tail>>) {
     }
 }
 
-/// Writes lines until there are no more, then closes the program's input.
-async fn write_lines(mut pipe: pipe::Sender, mut queue: mpsc::Receiver<String>) -> io::Result<()> {
-    while let Some(line) = queue.recv().await {
-        pipe.write_all(line.as_bytes()).await?;
-        pipe.write_all(b"\n").await?;
+/// Returns a moment after the program itself has ended, which `gone` keeps.
+async fn gone_for_a_moment(child: &mut Child, gone: &mut Option<Instant>) {
+    // Of a program nobody can tell about, the end of its output tells.
+    if child.wait().await.is_err() {
+        return std::future::pending().await;
+    }
+    let at = *gone.get_or_insert_with(Instant::now);
+    tokio::time::sleep_until(at + LAST_WORDS_WAIT).await;
+}
+
+/// Writes what is queued until there is no more, then closes the program's input.
+async fn write_all(mut pipe: pipe::Sender, mut queue: mpsc::Receiver<String>) -> io::Result<()> {
+    while let Some(text) = queue.recv().await {
+        pipe.write_all(text.as_bytes()).await?;
         pipe.flush().await?;
     }
     Ok(())

@@ -2,7 +2,10 @@
 
 use std::{ffi::OsString, path::PathBuf, sync::Arc};
 
-use super::{Engine, Limits, SessionSpec, claude, environment, process::Launch, scripted};
+use super::{
+    Engine, Limits, SessionSpec, acp, agy, claude, codex, custom, environment, grok, opencode, process::Launch,
+    scripted,
+};
 use crate::{
     config::Config,
     model::{Code, spec::EngineChoice},
@@ -13,10 +16,13 @@ use crate::{
     },
 };
 
-/// Engines of this version, in the order in which a default is looked for; the scripted one is never a default.
-const NAMES: &[&str] = &[claude::NAME, scripted::NAME];
+/// Engines of this version.
+const NAMES: &[&str] =
+    &[claude::NAME, codex::NAME, opencode::NAME, acp::NAME, agy::NAME, grok::NAME, custom::NAME, scripted::NAME];
+/// Those that answer when a spec names none, the first one found.
+const DEFAULTS: &[&str] = &[claude::NAME, codex::NAME, opencode::NAME];
 /// Engines of later versions.
-const LATER: &[&str] = &["codex", "codex-app", "opencode", "acp", "agy", "grok", "custom"];
+const LATER: &[&str] = &["codex-app"];
 /// Names of old and what took their place.
 const LEGACY: &[(&str, &str)] =
     &[("gemini", "`acp` with the gemini preset, or `agy`"), ("cursor", "`acp` with a preset, or `grok`")];
@@ -54,9 +60,13 @@ impl Context {
             }
             None => (program, args),
         };
+        let writable = spec.options.writable.clone().map(|mut paths| {
+            paths.extend(state_dirs(&env.vars));
+            paths
+        });
         Launch {
             engine,
-            child: ChildSpec { program, args, env: env.vars, cwd: spec.cwd.clone(), stdin },
+            child: ChildSpec { program, args, env: env.vars, cwd: spec.cwd.clone(), stdin, writable },
             supervise: self.supervise(),
             redactor: Redactor::new(env.secrets),
             limits: self.limits,
@@ -68,6 +78,35 @@ impl Context {
     pub(crate) fn supervise(&self) -> supervise::Options {
         supervise::Options { program: self.config.program.clone(), owner: self.owner.clone() }
     }
+}
+
+/// Directories in which programs of engines keep their own state, below the home directory of the account. One that
+/// must not write anything else still logs in, keeps transcripts and caches.
+const STATE: &[&str] = &[
+    ".cache",
+    ".claude",
+    ".claude.json",
+    ".codex",
+    ".config/goose",
+    ".config/opencode",
+    ".gemini",
+    ".kimi",
+    ".local/share/goose",
+    ".local/share/opencode",
+    ".local/state/goose",
+    ".local/state/opencode",
+];
+/// Variables that name further ones.
+const STATE_VARIABLES: &[&str] =
+    &["CLAUDE_CONFIG_DIR", "CODEX_HOME", "KIMI_SHARE_DIR", "OPENCODE_CONFIG_DIR", "XDG_CACHE_HOME", "XDG_STATE_HOME"];
+
+/// Where a program with these variables keeps its state.
+fn state_dirs(vars: &[(OsString, OsString)]) -> impl Iterator<Item = PathBuf> {
+    let get = |name: &str| vars.iter().find(|(n, _)| n == name).map(|(_, value)| PathBuf::from(value));
+    let below = get("HOME").into_iter().flat_map(|home| STATE.iter().map(move |dir| home.join(dir)));
+    let named = STATE_VARIABLES.iter().filter_map(|name| get(name));
+    let data = get("XDG_DATA_HOME").into_iter().flat_map(|dir| [dir.join("opencode"), dir.join("goose")]);
+    below.chain(named).chain(data).collect::<Vec<_>>().into_iter()
 }
 
 /// Why no engine answers to a choice.
@@ -96,6 +135,9 @@ pub enum Refusal {
     /// The program is not there.
     #[error("{0}")]
     Unavailable(String),
+    /// The choice names no program, or one that is not there.
+    #[error("{0}")]
+    Choice(String),
 }
 
 impl Refusal {
@@ -104,7 +146,7 @@ impl Refusal {
         match self {
             Self::NotAvailableYet { .. } => Code::NotAvailableYet,
             Self::Legacy { .. } | Self::Unknown { .. } => Code::InvalidArgument,
-            Self::Unavailable(_) => Code::EngineUnavailable,
+            Self::Unavailable(_) | Self::Choice(_) => Code::EngineUnavailable,
         }
     }
 }
@@ -133,6 +175,12 @@ impl Registry {
         let mut registry = Self::of(config, owner, clock, fs, limits, Vec::new());
         registry.engines = vec![
             Arc::new(claude::Claude::new(Arc::clone(&registry.context))),
+            Arc::new(codex::Codex::new(Arc::clone(&registry.context))),
+            Arc::new(opencode::Opencode::new(Arc::clone(&registry.context))),
+            Arc::new(agy::Agy::new(Arc::clone(&registry.context))),
+            Arc::new(grok::Grok::new(Arc::clone(&registry.context))),
+            Arc::new(custom::Custom::new(Arc::clone(&registry.context))),
+            Arc::new(acp::Acp::new(Arc::clone(&registry.context))),
             Arc::new(scripted::Scripted::new(Arc::clone(&registry.context))),
         ];
         registry
@@ -184,16 +232,30 @@ impl Registry {
 
     /// The engine that answers to `choice`; its program is there.
     pub fn resolve(&self, choice: &EngineChoice) -> Result<Arc<dyn Engine>, Refusal> {
-        let asked = choice.engine.as_deref().or(self.context.config.default_engine.as_deref());
+        let implied = choice.acp_agent.as_ref().map(|_| acp::NAME);
+        let asked = choice.engine.as_deref().or(implied).or(self.context.config.default_engine.as_deref());
         if let Some(name) = asked {
             let engine = self.get(name)?;
-            return if engine.program().is_some() { Ok(engine) } else { Err(self.missing(name)) };
+            if implied.is_some_and(|acp| acp != name) {
+                let text = format!("engine `{name}` runs no acp agent; use engine \"acp\" or leave `acpAgent` out");
+                return Err(Refusal::Choice(text));
+            }
+            if engine.program_of(choice).is_some() || engine.program_in_options() {
+                return Ok(engine);
+            }
+            // What is wrong with the choice says more than that nothing answers to it.
+            return Err(match engine.check(choice).into_iter().next() {
+                Some(problem) => Refusal::Choice(problem),
+                None => self.missing(name),
+            });
         }
-        let mut real = self.engines.iter().filter(|e| e.name() != scripted::NAME);
-        real.find(|e| e.program().is_some()).map(Arc::clone).ok_or_else(|| {
+        let mut real = DEFAULTS.iter().filter_map(|name| self.engines.iter().find(|e| e.name() == *name));
+        real.find(|e| e.program_of(choice).is_some()).map(Arc::clone).ok_or_else(|| {
             Refusal::Unavailable(
-                "no engine was found; install Claude Code (npm install -g @anthropic-ai/claude-code) or name its \
-                 program in CLAWO_CLAUDE_BIN, or try the same without one: engine \"scripted\", model \"demo-solve\""
+                "no engine was found; install Claude Code (npm install -g @anthropic-ai/claude-code), Codex (npm install \
+                 -g @openai/codex) or OpenCode (npm install -g opencode-ai), or name its program in CLAWO_CLAUDE_BIN, \
+                 CLAWO_CODEX_BIN or CLAWO_OPENCODE_BIN, or try the same without one: engine \"scripted\", model \
+                 \"demo-solve\""
                     .to_owned(),
             )
         })
@@ -202,7 +264,7 @@ impl Registry {
     fn missing(&self, name: &str) -> Refusal {
         let set = self.context.config.engine_bins.get(name);
         let place = set.map_or_else(|| "on PATH".to_owned(), |p| format!("at {}", p.display()));
-        let upper = name.to_ascii_uppercase();
+        let upper = name.to_ascii_uppercase().replace('-', "_");
         Refusal::Unavailable(format!(
             "the program of engine `{name}` was not found {place}; install it or name it in CLAWO_{upper}_BIN, or try \
              the same with engine \"scripted\""

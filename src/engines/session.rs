@@ -72,8 +72,25 @@ pub struct SessionOptions {
     pub extra_args: Vec<String>,
     /// The program of the `custom` engine.
     pub custom: Option<Arc<CustomEngine>>,
+    /// Where its programs may write, beside their own state, when they may not everywhere. Set by the pool.
+    pub writable: Option<Vec<PathBuf>>,
     /// Total of the conversation in `resume` that was counted before; see [`Counter`](super::account::Counter).
     pub counted: Option<Usage>,
+    /// The goal of the conversation in `resume`, for engines that do not keep its bounds themselves.
+    pub goal: Option<KnownGoal>,
+}
+
+/// What is known of a conversation's goal before its program is asked.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KnownGoal {
+    /// What is to be reached.
+    pub objective: String,
+    /// Tokens it may use.
+    pub token_budget: Option<u64>,
+    /// Tokens it has used.
+    pub tokens_used: u64,
+    /// Seconds it has taken.
+    pub time_used_seconds: u64,
 }
 
 /// An adapter.
@@ -88,6 +105,10 @@ pub trait Engine: Send + Sync + fmt::Debug {
     /// The program that would answer to `choice`.
     fn program_of(&self, _choice: &EngineChoice) -> Option<PathBuf> {
         self.program()
+    }
+    /// Whether its program is known only from the options of a session.
+    fn program_in_options(&self) -> bool {
+        false
     }
     /// The program's version, asked once.
     fn version(&self) -> Boxed<'_, Option<String>>;

@@ -28,6 +28,25 @@ impl Repo {
         scan::blocking("digest the working tree", move || paths.hash(&*fs, &top)).await
     }
 
+    /// Kind and content of every file that the digest covers.
+    pub(super) async fn entries(&self) -> Result<BTreeMap<Bytes, Listed>> {
+        let mut paths = Paths { heads: BTreeMap::new(), files: Vec::new() };
+        self.collect(Vec::new(), 0, &mut paths).await?;
+        let (fs, top) = (self.git.fs.clone(), self.top.clone());
+        scan::blocking("read the working tree", move || {
+            let (mut parents, mut found) = (Parents::default(), BTreeMap::new());
+            for path in paths.files {
+                if parents.are_real(&*fs, &top, &path)?
+                    && let Some(listed) = Listed::at(&*fs, &top.join(scan::as_path(&path)))?
+                {
+                    found.insert(path, listed);
+                }
+            }
+            Ok(found)
+        })
+        .await
+    }
+
     /// Gathers what belongs to this repository, and to its submodules.
     fn collect<'a>(
         &'a self,
@@ -142,6 +161,28 @@ impl Paths {
             field(&content);
         }
         Ok(format!("sha256:{}", hex(&whole.finalize())))
+    }
+}
+
+/// Kind and content of one path, as far as two of them can be told apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed(&'static str, Vec<u8>);
+
+impl Listed {
+    /// What stands at `path`; `None` where neither a file nor a link is.
+    pub fn at(fs: &dyn Fs, path: &Path) -> std::result::Result<Option<Self>, FsError> {
+        Ok(entry(fs, path)?.map(|(kind, content)| Self(kind, content)))
+    }
+
+    /// A commit.
+    pub(super) fn head(commit: String) -> Self {
+        Self("head", commit.into_bytes())
+    }
+
+    /// The commit, if it is one.
+    pub fn commit(&self) -> Option<&str> {
+        let Self(kind, content) = self;
+        std::str::from_utf8(content).ok().filter(|commit| *kind == "head" && !commit.is_empty())
     }
 }
 

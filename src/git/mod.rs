@@ -6,6 +6,7 @@
 
 mod changes;
 mod cli;
+mod copy;
 mod digest;
 mod hidden;
 mod history;
@@ -21,6 +22,9 @@ mod worktree;
 use std::{path::PathBuf, sync::Arc};
 
 use crate::sys::Fs;
+
+pub use copy::HEAD;
+pub use digest::Listed;
 
 /// Why git did not answer.
 #[derive(Debug, thiserror::Error)]

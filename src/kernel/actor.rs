@@ -12,7 +12,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -78,6 +78,8 @@ pub(super) struct Actor {
     pub(super) logs: Vec<Event>,
     /// What agents of the attempt wait for, by who waits.
     pub(super) waits: BTreeMap<String, Waiting>,
+    /// Corrections that nobody has acknowledged, for the attempt under way.
+    pub(super) steers: watch::Sender<Vec<Steer>>,
     /// What was used while the store could not be written.
     pub(super) owed: Vec<Event>,
     /// Attempts in a row that ended with a failure of the store.
@@ -107,6 +109,7 @@ impl Actor {
             superseded: CancellationToken::new(),
             logs: Vec::new(),
             waits: BTreeMap::new(),
+            steers: watch::Sender::new(Vec::new()),
             owed: Vec::new(),
             lost: 0,
             cancels: Vec::new(),

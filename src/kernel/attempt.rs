@@ -65,11 +65,13 @@ impl Actor {
         let (report, mut reports) = Reporter::new();
         let cause = Arc::new(OnceLock::new());
         self.waits.clear();
+        self.tell_steers();
         let ctx = NodeCtx {
             services: self.kernel.services.clone(),
             attempt: Arc::new(prepared),
             cancel: cancel.clone(),
             stop: cause.clone(),
+            steers: self.steers.subscribe(),
             report,
             budget: self.meter.clone(),
             lasted: self.lasted,
@@ -137,17 +139,21 @@ impl Actor {
                 Some(command) = self.commands.recv() => match command {
                     Command::Cancel { reason, done } => {
                         replies.push(done);
+                        // An agent whose run another process has is given no time to end.
+                        self.writer.with(|claim| claim.check()).await?;
                         return Ok(Watched::Stopped(Stop::Cancelled, reason));
                     }
                     Command::Steer { steer, done } => {
                         self.commit(vec![Event::Steer { steer }]).await?;
                         let _ = done.send(());
+                        self.tell_steers();
                     }
                 },
                 _ = ticks.tick() => {
                     if let Some(reason) = self.tick().await? {
                         return Ok(Watched::Stopped(Stop::Cancelled, reason));
                     }
+                    self.tell_steers();
                     if self.wall_left() == Some(Duration::ZERO) {
                         return Ok(Watched::Stopped(Stop::Budget, None));
                     }
@@ -174,7 +180,12 @@ impl Actor {
                 Some(report) = reports.recv() => {
                     let cost = match &report {
                         Report::Cost(spend) => Some(Event::Cost { node: node.id.clone(), spend: spend.clone() }),
-                        Report::Log { .. } | Report::Wait { .. } | Report::Part { .. } | Report::Child { .. } => None,
+                        Report::Log { .. }
+                        | Report::Wait { .. }
+                        | Report::Part { .. }
+                        | Report::Child { .. }
+                        | Report::Steered(_)
+                        | Report::Recorded(_) => None,
                     };
                     if let Err(e) = self.take_report(node, entry, report).await {
                         tracing::warn!(error = ?e, "a report of a stopped node was lost");
@@ -187,6 +198,19 @@ impl Actor {
                 }
             }
         }
+    }
+
+    /// Tells the attempt which corrections nobody has acknowledged.
+    fn tell_steers(&self) {
+        let record = &self.writer.record;
+        self.steers.send_if_modified(|known| {
+            let open = record.steers.iter().filter(|s| s.applied.is_empty());
+            let same = open.clone().map(|s| &s.id).eq(known.iter().map(|s| &s.id));
+            if !same {
+                *known = open.cloned().collect();
+            }
+            !same
+        });
     }
 
     /// Puts a report on the record.
@@ -213,6 +237,11 @@ impl Actor {
             Report::Child { run, recorded } => {
                 self.commit(vec![Event::Child { node: id, child_run_id: run }]).await?;
                 let _ = recorded.send(());
+                Ok(())
+            }
+            Report::Steered(ids) => self.commit(vec![Event::SteerApplied { node: id, ids }]).await,
+            Report::Recorded(done) => {
+                let _ = done.send(());
                 Ok(())
             }
             Report::Part { key, mut data, text } => {

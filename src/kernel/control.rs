@@ -44,8 +44,10 @@ pub(super) async fn cancel(kernel: &Arc<Inner>, run: &RunId, reason: Option<Stri
     for _ in 0..TRIES {
         not_superseded(kernel, run, asked.as_ref())?;
         let found = query::load(kernel, run).await?;
+        // Lost while it was read, and what was read may be the successor's.
+        not_superseded(kernel, run, asked.as_ref())?;
         terminal(&found.record)?;
-        if let Some(live) = kernel.live.get(run) {
+        if let Some(live) = found.here {
             let (done, answer) = oneshot::channel();
             asked = Some(live.clone());
             if live.commands.send(Command::Cancel { reason: reason.clone(), done }).await.is_ok() {
@@ -148,6 +150,8 @@ pub(super) async fn steer(kernel: &Arc<Inner>, run: &RunId, text: &str) -> Resul
     for _ in 0..TRIES {
         not_superseded(kernel, run, asked.as_ref())?;
         let found = query::load(kernel, run).await?;
+        // Lost while it was read, and what was read may be the successor's.
+        not_superseded(kernel, run, asked.as_ref())?;
         terminal(&found.record)?;
         if found.record.steers.iter().filter(|s| s.applied.is_empty()).count() >= STEERS_MAX {
             let text = format!("{STEERS_MAX} corrections wait already for an agent of run '{run}'");
@@ -158,7 +162,7 @@ pub(super) async fn steer(kernel: &Arc<Inner>, run: &RunId, text: &str) -> Resul
             found.record.current_node.as_ref().map_or_else(|| "the first agent".to_owned(), ToString::to_string);
         let at = kernel.services.clock.wall();
         let steer = Steer { id: id.clone(), text: text.to_owned(), at, applied: Vec::new() };
-        if let Some(live) = kernel.live.get(run) {
+        if let Some(live) = found.here {
             let (done, answer) = oneshot::channel();
             asked = Some(live.clone());
             if live.commands.send(Command::Steer { steer, done }).await.is_ok() && answer.await.is_ok() {

@@ -42,7 +42,8 @@ impl Actor {
             | NodeKind::Fanout(_)
             | NodeKind::HumanGate(_)
             | NodeKind::Router(_)
-            | NodeKind::Subflow(_) => None,
+            | NodeKind::Subflow(_)
+            | NodeKind::Goal(_) => None,
         };
         let baseline = record.baseline.clone().unwrap_or_default();
         let mut protected = None;
@@ -58,7 +59,11 @@ impl Actor {
         let wanted = match &node.kind {
             NodeKind::Agent(n) => n.inputs.clone(),
             NodeKind::Fanout(n) => n.inputs.clone(),
-            NodeKind::Verifier(_) | NodeKind::HumanGate(_) | NodeKind::Router(_) | NodeKind::Subflow(_) => Vec::new(),
+            NodeKind::Verifier(_)
+            | NodeKind::HumanGate(_)
+            | NodeKind::Router(_)
+            | NodeKind::Subflow(_)
+            | NodeKind::Goal(_) => Vec::new(),
         };
         let mut inputs = Vec::new();
         for id in wanted {
@@ -74,7 +79,7 @@ impl Actor {
             }
         }
         let mut red = Vec::new();
-        if matches!(node.kind, NodeKind::Agent(_) | NodeKind::Fanout(_)) {
+        if matches!(node.kind, NodeKind::Agent(_) | NodeKind::Fanout(_) | NodeKind::Goal(_)) {
             red = self.red_bundles(record).await;
         }
         Ok(Attempt {
@@ -90,6 +95,7 @@ impl Actor {
             run_env: run_env(&self.writer.incarnation(), record, entry),
             inputs,
             red,
+            red_marks: red_marks(record),
             red_repeats: record.red.values().map(|streak| streak.count).max().unwrap_or(0),
             steers: record.steers.iter().filter(|s| s.applied.is_empty()).cloned().collect(),
             parts: self.parts(record, entry).await?,
@@ -155,6 +161,16 @@ impl Actor {
             Err(_) => Err(format!("'{path}' of the run cannot be read")),
         }
     }
+}
+
+/// Names of the red words in force, each different for every time one was given.
+fn red_marks(record: &RunRecord) -> Vec<String> {
+    let InForce::Red(list) = in_force(record) else { return Vec::new() };
+    let mark = |v: &&crate::model::run::Verdict| {
+        let visit = record.node(v.node.as_str()).map_or(0, |n| n.visits);
+        format!("{}-v{visit}-{}", v.node, v.evidence_id.as_deref().unwrap_or_default())
+    };
+    list.iter().map(mark).collect()
 }
 
 /// Variables every process of an attempt gets.

@@ -5,12 +5,18 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 
 use super::{
-    Error, Inner, Result, StatusQuery, recovery,
+    Error, Inner, Result, StatusQuery,
+    live::Live,
+    recovery,
     verdict::{self, InForce},
     view::{EventView, GateView, NodeView, RunView},
 };
 use crate::{
-    model::{NodeState, RunId, RunRecord, RunState, WorkflowSpec, run::NodeRecord, spec::OnFailure},
+    model::{
+        NodeState, RunId, RunRecord, RunState, WorkflowSpec,
+        run::{GoalState, NodeRecord},
+        spec::OnFailure,
+    },
     nodes::prompt::cut,
     sys::tasks,
 };
@@ -23,6 +29,8 @@ pub(super) const WAIT_MAX: Duration = Duration::from_millis(55_000);
 const POLL: Duration = Duration::from_millis(100);
 /// Beginning of an output shown in a status, in bytes.
 const OUTPUT_SHOWN: usize = 400;
+/// Bytes of an objective and of an agent's last words in a status.
+const GOAL_SHOWN: usize = 400;
 /// Nodes shown in a status; a spec may have 1 000.
 const NODES_SHOWN: usize = 100;
 
@@ -35,6 +43,8 @@ pub(super) struct Found {
     pub(super) record: Arc<RunRecord>,
     /// Whether a live process executes it.
     pub(super) live: bool,
+    /// How it is executed here, when it was read from that.
+    pub(super) here: Option<Live>,
 }
 
 /// Reads a run.
@@ -42,7 +52,7 @@ pub(super) async fn load(kernel: &Arc<Inner>, run: &RunId) -> Result<Found> {
     // Its only writer is here, so what it last committed is all there is; a wait for storage is known only to it.
     if let Some(live) = kernel.live.get(run) {
         let record = live.record.borrow().clone();
-        return Ok(Found { spec: live.spec, record, live: true });
+        return Ok(Found { spec: Arc::clone(&live.spec), record, live: true, here: Some(live) });
     }
     let (store, id) = (kernel.store.clone(), run.clone());
     let read = tasks::blocking("load", move || {
@@ -53,7 +63,7 @@ pub(super) async fn load(kernel: &Arc<Inner>, run: &RunId) -> Result<Found> {
     .await
     .map_err(|e| super::internal(&e))?;
     let (spec, record, live) = read.map_err(|e| super::store_error(&e))?;
-    Ok(Found { spec: Arc::new(spec), record: Arc::new(record), live })
+    Ok(Found { spec: Arc::new(spec), record: Arc::new(record), live, here: None })
 }
 
 /// A run as it stands, after waiting for a change when asked to.
@@ -220,11 +230,20 @@ fn node_view(node: &NodeRecord, now_ms: i64) -> NodeView {
         output,
         output_bytes,
         evidence_id: node.evidence_id.clone(),
+        goal: goal_view(node),
         child_run_id: node.child_run_id.clone(),
         retry_at: node.retry_at,
         duration_ms: duration.and_then(|ms| u64::try_from(ms).ok()),
         cost_usd: node.cost_usd,
     }
+}
+
+/// Where a node's goal stands, with long texts cut.
+fn goal_view(node: &NodeRecord) -> Option<GoalState> {
+    let mut goal = crate::nodes::goal::shown(node.data.as_ref())?;
+    goal.objective = cut(&goal.objective, GOAL_SHOWN).0.to_owned();
+    goal.last_message = goal.last_message.map(|words| cut(&words, GOAL_SHOWN).0.to_owned());
+    Some(goal)
 }
 
 /// What a person needs to decide, with the exact call that answers.

@@ -352,7 +352,8 @@ fn protecting(spec: &WorkflowSpec) -> Option<Contract> {
         | NodeKind::Fanout(_)
         | NodeKind::HumanGate(_)
         | NodeKind::Router(_)
-        | NodeKind::Subflow(_) => None,
+        | NodeKind::Subflow(_)
+        | NodeKind::Goal(_) => None,
     });
     let mut merged: Option<Contract> = None;
     for contract in spec.contract.iter().chain(inline).filter(|c| c.protect_tests && c.has_command()) {

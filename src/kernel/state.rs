@@ -11,7 +11,7 @@ use crate::model::{
     run::{RECORD_VERSION, RedStreak, Spend, Verdict},
     spec::{ContractSource, Node},
 };
-use crate::nodes::prompt::cut;
+use crate::nodes::{goal::GOAL_DATA, prompt::cut};
 
 /// Bytes kept of a correction that has been followed; the log has the rest.
 const STEER_KEPT: usize = 200;
@@ -133,9 +133,9 @@ fn apply(record: &mut RunRecord, spec: &WorkflowSpec, at: Time, event: &Event) {
             if entered {
                 entry.started_at = Some(at);
                 entry.ended_at = None;
-                // Conversations that several nodes share outlive a visit; everything else belongs to one.
+                // Conversations that several nodes share outlive a visit, and so does a goal's; everything else belongs to one.
                 if let Some(data) = entry.data.as_mut().and_then(Value::as_object_mut) {
-                    data.retain(|key, _| key.starts_with("session:"));
+                    data.retain(|key, _| key.starts_with("session:") || key == GOAL_DATA);
                 }
                 entry.approved = None;
                 entry.comment = None;
@@ -264,7 +264,8 @@ fn touches_workspace(spec: &WorkflowSpec, node: &Node) -> bool {
         | NodeKind::Fanout(_)
         | NodeKind::HumanGate(_)
         | NodeKind::Router(_)
-        | NodeKind::Subflow(_)) => kind.has_side_effects(),
+        | NodeKind::Subflow(_)
+        | NodeKind::Goal(_)) => kind.has_side_effects(),
     }
 }
 

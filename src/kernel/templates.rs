@@ -2,15 +2,37 @@
 
 use serde_json::{Map, Value, json};
 
-use super::spec::{Fields, NOT_YET, fanout_agents};
-use crate::model::Problem;
+use super::spec::{Fields, LIMIT_MS_MAX, NOT_YET, fanout_agents};
+use crate::{
+    model::{Problem, spec::OBJECTIVE_MAX},
+    verify::contract,
+};
 
 /// Templates of this version.
-pub const TEMPLATES: &[&str] = &["solve", "fanout"];
+pub const TEMPLATES: &[&str] = &["solve", "fanout", "goal"];
 /// Templates of later versions.
-pub const LATER: &[&str] = &["council", "goal"];
+pub const LATER: &[&str] = &["council"];
 /// Repairs of `solve` where nothing else is said.
 const REPAIRS_DEFAULT: u64 = 3;
+/// Repairs of `goal` where nothing else is said.
+const GOAL_REPAIRS_DEFAULT: u64 = 1;
+/// Arguments of `goal` that are fields of its node.
+const GOAL_FIELDS: &[&str] = &[
+    "engine",
+    "model",
+    "effort",
+    "sandboxMode",
+    "launcher",
+    "threadId",
+    "tokenBudget",
+    "capacityRetry",
+    "stallMs",
+    "timeoutMs",
+];
+/// Added to what the checks after a goal can take, in milliseconds.
+const VERIFY_MARGIN_MS: u64 = 5 * 60_000;
+/// Least limit of the checks after a goal, in milliseconds.
+const VERIFY_MIN_MS: u64 = 30 * 60_000;
 /// Most repairs.
 const REPAIRS_MAX: u64 = 20;
 
@@ -18,15 +40,16 @@ const TRIAGE: &str = include_str!("../../prompts/triage.md");
 const IMPLEMENT: &str = include_str!("../../prompts/implement.md");
 const REVIEW: &str = include_str!("../../prompts/review.md");
 
-/// Builds the spec of a template. `contract` tells whether the run has one.
-pub(super) fn build(name: &str, task: &str, args: &Value, contract: bool) -> Result<Value, Vec<Problem>> {
+/// Builds the spec of a template for a run with this contract.
+pub(super) fn build(name: &str, task: &str, args: &Value, contract: Option<&Value>) -> Result<Value, Vec<Problem>> {
     let mut out = Vec::new();
     if task.trim().is_empty() {
         out.push(Problem::new("task", "empty; say what is to be done"));
     }
     let spec = match name {
-        "solve" => solve(task, args, contract, &mut out),
+        "solve" => solve(task, args, contract.is_some(), &mut out),
         "fanout" => fanout(task, args, &mut out),
+        "goal" => goal(task, args, contract, &mut out),
         later if LATER.contains(&later) => {
             out.push(Problem::new("template", format!("{NOT_YET}: '{later}'; use one of {}", TEMPLATES.join(", "))));
             None
@@ -77,14 +100,13 @@ fn solve(task: &str, args: &Value, contract: bool, out: &mut Vec<Problem>) -> Op
     let mut implementer = Map::new();
     if let Some(value) = f.raw("implementer") {
         let mut who = Fields::of(value, "implementer", out)?;
-        for key in ["engine", "model", "effort", "permissionMode"] {
+        for key in ["engine", "model", "effort", "permissionMode", "acpAgent"] {
             if let Some(value) = who.raw(key) {
                 implementer.insert(key.to_owned(), value.clone());
             }
         }
         who.finish(out);
     }
-    f.later("acpAgent", &[], out);
     f.finish(out);
 
     let scouts = scouts.unwrap_or_else(|| {
@@ -120,18 +142,66 @@ fn solve(task: &str, args: &Value, contract: bool, out: &mut Vec<Problem>) -> Op
     }
     if contract {
         nodes.push(json!({ "id": "verify", "kind": "verifier", "contract": "run", "onFailure": "continue" }));
-        nodes.push(json!({
-            "id": "repair-gate", "kind": "router",
-            "routes": [{
-                "when": { "type": "and", "all": [
-                    { "type": "node_failed", "node": "verify" },
-                    { "type": "visits_lt", "node": "implement", "n": repairs + 1 },
-                ]},
-                "to": "implement",
-            }],
-        }));
+        nodes.push(repair_gate("implement", repairs));
     }
     spec.insert("name".to_owned(), json!("solve"));
+    spec.insert("maxNodeVisits".to_owned(), json!(repairs + 3));
+    spec.insert("nodes".to_owned(), Value::Array(nodes));
+    Some(Value::Object(spec))
+}
+
+/// The router that sends control back to `worker` while `verify` is red.
+fn repair_gate(worker: &str, repairs: u64) -> Value {
+    json!({
+        "id": "repair-gate", "kind": "router",
+        "routes": [{
+            "when": { "type": "and", "all": [
+                { "type": "node_failed", "node": "verify" },
+                { "type": "visits_lt", "node": worker, "n": repairs + 1 },
+            ]},
+            "to": worker,
+        }],
+    })
+}
+
+fn goal(task: &str, args: &Value, contract: Option<&Value>, out: &mut Vec<Problem>) -> Option<Value> {
+    let empty = json!({});
+    let mut f = arguments(args, &empty, out)?;
+    let mut spec = Map::new();
+    common(&mut f, &mut spec);
+    let repairs = f.integer("maxRepairs", 0, REPAIRS_MAX, out).unwrap_or(GOAL_REPAIRS_DEFAULT);
+    let length = task.chars().count();
+    if length > OBJECTIVE_MAX {
+        let text = format!("an objective has at most {OBJECTIVE_MAX} characters, this one has {length}");
+        out.push(Problem::new("task", text));
+    }
+    let mut node = Map::from_iter([("id".to_owned(), json!("goal")), ("kind".to_owned(), json!("goal"))]);
+    node.insert("objective".to_owned(), json!(task));
+    for key in GOAL_FIELDS {
+        if let Some(value) = f.raw(key) {
+            node.insert((*key).to_owned(), value.clone());
+        }
+    }
+    f.finish(out);
+    let mut nodes = Vec::new();
+    if let Some(contract) = contract {
+        // The check says whether the work is done, whatever the engine thinks of its goal.
+        node.insert("onFailure".to_owned(), json!("continue"));
+        nodes.push(Value::Object(node));
+        let checks = contract::normalise(contract, "contract").ok();
+        let timeout = checks.map_or(0, |(contract, _)| {
+            let rounds = u64::from(contract.fix_on_failure_rounds).saturating_add(1);
+            contract.worst_case_ms().saturating_mul(rounds).saturating_add(VERIFY_MARGIN_MS)
+        });
+        let timeout = timeout.clamp(VERIFY_MIN_MS, LIMIT_MS_MAX);
+        nodes.push(json!({
+            "id": "verify", "kind": "verifier", "contract": "run", "onFailure": "continue", "timeoutMs": timeout,
+        }));
+        nodes.push(repair_gate("goal", repairs));
+    } else {
+        nodes.push(Value::Object(node));
+    }
+    spec.insert("name".to_owned(), json!("goal"));
     spec.insert("maxNodeVisits".to_owned(), json!(repairs + 3));
     spec.insert("nodes".to_owned(), Value::Array(nodes));
     Some(Value::Object(spec))
@@ -149,6 +219,7 @@ fn fanout(task: &str, args: &Value, out: &mut Vec<Problem>) -> Option<Value> {
             "synthesize",
             "synthesisEngine",
             "synthesisModel",
+            "synthesisAcpAgent",
             "maxTurnsPerAgent",
             "maxBudgetUsd",
             "agentTimeoutMs",

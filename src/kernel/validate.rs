@@ -15,9 +15,10 @@ use super::{
 };
 use crate::{
     config::paths::check_dir,
+    engines::{Opt, Support},
     model::{
         CheckSpec, Code, Contract, NodeKind, Problem, RunId, WorkflowSpec,
-        spec::{Condition, ContractSource, EngineChoice, SubflowSource, VERIFY_NODE, Workspace},
+        spec::{Condition, ContractSource, EngineChoice, GoalNode, SandboxMode, SubflowSource, VERIFY_NODE, Workspace},
     },
 };
 
@@ -36,7 +37,7 @@ pub(super) fn request(kernel: &Inner, request: &StartRequest) -> Result<Valid, V
     let document = match &request.source {
         Source::Spec(value) => value.clone(),
         Source::Template { name, task, args } => {
-            match templates::build(name, task, args, request.contract.as_ref().is_some_and(|c| !c.is_null())) {
+            match templates::build(name, task, args, request.contract.as_ref().filter(|c| !c.is_null())) {
                 Ok(value) => value,
                 Err(problems) => {
                     errors = problems;
@@ -123,10 +124,17 @@ fn references(
                 directory(kernel, &root, fanout.cwd.as_deref(), &at, errors);
                 for (i, agent) in fanout.agents.iter().enumerate() {
                     engine(kernel, &agent.choice, &format!("{at}.agents[{i}].engine"), errors);
+                    if agent.sandbox == Some(SandboxMode::ReadOnly) {
+                        read_only(kernel, &agent.choice, &format!("{at}.agents[{i}].sandboxMode"), errors);
+                    }
                 }
                 if fanout.synthesize {
                     engine(kernel, &fanout.synthesis, &join(&at, "synthesisEngine"), errors);
                 }
+            }
+            NodeKind::Goal(goal) => {
+                directory(kernel, &root, goal.cwd.as_deref(), &at, errors);
+                follower(kernel, goal, &at, errors);
             }
             NodeKind::Verifier(verifier) => {
                 let dir = directory(kernel, &root, verifier.cwd.as_deref(), &at, errors);
@@ -183,6 +191,7 @@ fn own_checkout(spec: &WorkflowSpec, base: &str, errors: &mut Vec<Problem>) {
             NodeKind::Agent(n) => n.cwd.as_deref(),
             NodeKind::Fanout(n) => n.cwd.as_deref(),
             NodeKind::Verifier(n) => n.cwd.as_deref(),
+            NodeKind::Goal(n) => n.cwd.as_deref(),
             NodeKind::HumanGate(_) | NodeKind::Router(_) | NodeKind::Subflow(_) => None,
         };
         if cwd.is_some_and(|dir| Path::new(dir).is_absolute() && Path::new(dir).starts_with(&spec.cwd)) {
@@ -272,6 +281,24 @@ fn engine(kernel: &Inner, choice: &EngineChoice, at: &str, errors: &mut Vec<Prob
     }
 }
 
+/// Whether somebody follows a goal.
+fn follower(kernel: &Inner, goal: &GoalNode, at: &str, errors: &mut Vec<Problem>) {
+    engine(kernel, &goal.choice, &join(at, "engine"), errors);
+    let resolved = kernel.services.registry.resolve(&goal.choice);
+    if let Some(engine) = resolved.ok().filter(|e| !e.capabilities().goals) {
+        errors.push(Problem::new(join(at, "engine"), format!("{} follows no goals", engine.name())));
+    }
+}
+
+/// Whether whoever answers to a choice can be kept from writing.
+fn read_only(kernel: &Inner, choice: &EngineChoice, at: &str, errors: &mut Vec<Problem>) {
+    let found = kernel.services.registry.resolve(choice);
+    if let Some(engine) = found.ok().filter(|engine| engine.support(Opt::ReadOnly) == Support::Refused) {
+        let text = format!("engine `{}` cannot be kept from writing; use another one", engine.name());
+        errors.push(Problem::new(at, text));
+    }
+}
+
 /// Nodes that control can never reach.
 fn unreachable(spec: &WorkflowSpec) -> Vec<String> {
     let mut reached = BTreeSet::new();
@@ -294,7 +321,8 @@ fn unreachable(spec: &WorkflowSpec) -> Vec<String> {
             | NodeKind::Fanout(_)
             | NodeKind::Verifier(_)
             | NodeKind::HumanGate(_)
-            | NodeKind::Subflow(_) => open.push(node.next.as_ref().and_then(position).unwrap_or(index + 1)),
+            | NodeKind::Subflow(_)
+            | NodeKind::Goal(_) => open.push(node.next.as_ref().and_then(position).unwrap_or(index + 1)),
         }
     }
     let all = spec.nodes.iter().enumerate();
@@ -322,7 +350,8 @@ fn repeats(spec: &WorkflowSpec) -> u64 {
             | NodeKind::Fanout(_)
             | NodeKind::Verifier(_)
             | NodeKind::HumanGate(_)
-            | NodeKind::Subflow(_) => {
+            | NodeKind::Subflow(_)
+            | NodeKind::Goal(_) => {
                 if node.next.as_ref().is_some_and(|to| back(index, to)) {
                     sum = sum.saturating_add(most);
                 }
@@ -373,6 +402,11 @@ fn forecast(spec: &WorkflowSpec) -> Forecast {
                 (0, 0)
             }
             NodeKind::Router(_) => (0, 0),
+            // How many turns a goal takes is its engine's affair; known is how often it is begun or gone on with.
+            NodeKind::Goal(goal) => {
+                bounded &= node.timeout_ms.is_some();
+                (u64::from(goal.capacity_retry.max) + 1, node.timeout_ms.unwrap_or(0))
+            }
         };
         turns = turns.saturating_add(each.saturating_mul(attempts).saturating_mul(passes));
         wall = wall.saturating_add(ms.saturating_mul(attempts).saturating_mul(passes));

@@ -95,7 +95,8 @@ fn silent(spec: &WorkflowSpec, record: &RunRecord) -> Vec<String> {
         | NodeKind::Fanout(_)
         | NodeKind::HumanGate(_)
         | NodeKind::Router(_)
-        | NodeKind::Subflow(_) => false,
+        | NodeKind::Subflow(_)
+        | NodeKind::Goal(_) => false,
     };
     let mute = |node: &&Node| {
         record.node(node.id.as_str()).is_some_and(|n| n.visits > 0) && !record.verdicts.contains_key(node.id.as_str())

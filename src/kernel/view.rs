@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::model::{
     NodeState, Problem, RunId, RunOutcome, RunState, Time,
-    run::{Spend, Verdict, Waiting},
+    run::{GoalState, Spend, Verdict, Waiting},
 };
 
 /// Answer of a start.
@@ -175,6 +175,9 @@ pub struct NodeView {
     /// Latest evidence bundle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence_id: Option<String>,
+    /// Where its goal stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goal: Option<GoalState>,
     /// Latest child run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub child_run_id: Option<RunId>,

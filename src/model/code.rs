@@ -41,6 +41,8 @@ codes! {
     Busy "busy" 6 "try again in a moment",
     StoreUnavailable "store_unavailable" 70 "make the state directory writable with free space, then try again",
     Superseded "superseded" 6 "another process took over this run; ask that one",
+    CustomEngineRefUnknown "custom_engine_ref_unknown" 2 "set the named variable for the server to the engine's description",
+    CustomEngineRefInvalid "custom_engine_ref_invalid" 2 "correct the description in the named variable",
     EngineUnavailable "engine_unavailable" 70 "install the engine or name its program, or use the scripted engine",
     CircuitOpen "circuit_open" 6 "the engine failed to start several times; wait the named seconds",
     BudgetExceeded "budget_exceeded" 6 "raise the cap or start a new run",

@@ -358,6 +358,39 @@ pub struct Steer {
     pub applied: Vec<NodeId>,
 }
 
+/// Where the goal of a node stands.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GoalState {
+    /// Conversation that follows it; empty until the engine named it.
+    #[serde(default)]
+    pub thread_id: String,
+    /// What is to be reached, as it was set; empty until it was.
+    #[serde(default)]
+    pub objective: String,
+    /// `active paused blocked usageLimited budgetLimited complete`.
+    #[serde(default)]
+    pub status: String,
+    /// Tokens so far.
+    #[serde(default)]
+    pub tokens_used: u64,
+    /// Seconds so far.
+    #[serde(default)]
+    pub time_used_seconds: u64,
+    /// Times an engine process went on with it.
+    #[serde(default)]
+    pub resumes: u32,
+    /// The latest failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+    /// The agent's latest words, shortened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_message: Option<String>,
+    /// US dollars so far.
+    #[serde(default)]
+    pub cost_usd: f64,
+}
+
 /// A question to a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -376,7 +409,7 @@ pub struct Gate {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Waiting {
-    /// `slot backoff quota gate child storage`.
+    /// `slot backoff quota stall gate child storage`.
     pub kind: String,
     /// Since when.
     pub since: Time,

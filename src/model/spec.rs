@@ -9,6 +9,9 @@ use super::{Contract, NodeId};
 /// Id of the verifier that a run-level contract appends.
 pub const VERIFY_NODE: &str = "__verify";
 
+/// Longest objective of a goal, in characters; the engines take no longer one.
+pub const OBJECTIVE_MAX: usize = 4000;
+
 /// What a run executes. Written once as `spec.json` and never changed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkflowSpec {
@@ -115,6 +118,8 @@ pub enum NodeKind {
     Router(RouterNode),
     /// Another workflow as a child run.
     Subflow(SubflowNode),
+    /// One goal, followed until it ends.
+    Goal(GoalNode),
 }
 
 impl NodeKind {
@@ -127,12 +132,13 @@ impl NodeKind {
             Self::HumanGate(_) => "human_gate",
             Self::Router(_) => "router",
             Self::Subflow(_) => "subflow",
+            Self::Goal(_) => "goal",
         }
     }
 
     /// Whether it can change the workspace.
     pub fn has_side_effects(&self) -> bool {
-        matches!(self, Self::Agent(_) | Self::Fanout(_) | Self::Subflow(_))
+        matches!(self, Self::Agent(_) | Self::Fanout(_) | Self::Subflow(_) | Self::Goal(_))
     }
 }
 
@@ -170,6 +176,9 @@ pub enum SandboxMode {
 }
 
 impl SandboxMode {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::ReadOnly, Self::WorkspaceWrite, Self::DangerFullAccess];
+
     /// The word on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -243,6 +252,9 @@ pub struct FanoutAgent {
     /// Who answers.
     #[serde(default)]
     pub choice: EngineChoice,
+    /// What it may do to files; absent leaves it to the engine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxMode>,
     /// Put before the shared task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persona: Option<String>,
@@ -321,6 +333,56 @@ pub enum Condition {
 pub struct SubflowNode {
     /// What the child executes.
     pub workflow: SubflowSource,
+}
+
+/// One goal on one conversation, followed until it ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GoalNode {
+    /// What is to be reached, 1 to [`OBJECTIVE_MAX`] characters.
+    pub objective: String,
+    /// Who follows it; the engine is named.
+    pub choice: EngineChoice,
+    /// Directory, absolute or relative to the run's.
+    pub cwd: Option<String>,
+    /// What it may do to files; absent means the engine's own default.
+    pub sandbox: Option<SandboxMode>,
+    /// Program and arguments the engine is run under.
+    pub launcher: Vec<String>,
+    /// Conversation to begin on: its goal is replaced, its history kept.
+    pub thread_id: Option<String>,
+    /// Tokens after which one goal ends.
+    pub token_budget: u64,
+    /// Tries to go on after a stall.
+    pub capacity_retry: CapacityRetry,
+    /// Milliseconds without a turn or news after which an active goal has stalled.
+    pub stall_ms: u64,
+}
+
+/// Tries to go on with a goal that stands still, over all visits of its node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CapacityRetry {
+    /// Most tries, 0 to 100.
+    pub max: u32,
+    /// Milliseconds before the first; every further wait is twice as long, up to 15 minutes.
+    pub backoff_ms: u64,
+}
+
+impl Default for CapacityRetry {
+    fn default() -> Self {
+        Self { max: 20, backoff_ms: 30_000 }
+    }
+}
+
+impl GoalNode {
+    /// Tokens of a goal where nothing else is said: enough for days of work, and an end to a loop that has none.
+    pub const TOKENS_DEFAULT: u64 = 100_000_000;
+    /// Most tokens that may be asked for.
+    pub const TOKENS_MAX: u64 = 1_000_000_000_000;
+    /// Silence where nothing else is said, in milliseconds.
+    pub const STALL_MS_DEFAULT: u64 = 600_000;
+    /// Engine where none is named.
+    pub const ENGINE_DEFAULT: &'static str = "codex-app";
 }
 
 /// What a child run executes.

@@ -26,6 +26,7 @@ pub(super) async fn run(ctx: &NodeCtx, node: &AgentNode) -> NodeResult {
             who: None,
             choice: node.choice.clone(),
             cwd: ctx.directory(node.cwd.as_deref()),
+            sandbox: None,
             message,
             append_system_prompt: node.append_system_prompt.clone(),
             max_turns: None,

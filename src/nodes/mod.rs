@@ -1,4 +1,4 @@
-//! What a step does: agents, fan-outs, verifiers and subflows behind one trait.
+//! What a step does: agents, fan-outs, goals, verifiers and subflows behind one trait.
 //!
 //! Knows engines, checks and git, and a run only as labels, variables and a reporter. Never writes a log
 //! and never decides what comes next. Gates and routers do no work, so the kernel makes their moves itself.
@@ -6,7 +6,9 @@
 pub mod agent;
 pub mod budget;
 pub mod fanout;
+pub mod goal;
 pub mod prompt;
+pub mod read_only;
 pub mod sessions;
 pub mod subflow;
 pub mod turn;
@@ -23,7 +25,7 @@ use std::{
 };
 
 use serde_json::Value;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -118,6 +120,10 @@ pub enum Report {
         /// Answered once it is on the record; dropped when it will not be, and then nothing may be started.
         recorded: oneshot::Sender<()>,
     },
+    /// Corrections that an agent took in the middle of its work.
+    Steered(Vec<String>),
+    /// Answered once everything reported before is on the record; dropped when it will not be.
+    Recorded(oneshot::Sender<()>),
 }
 
 /// Sends reports to the run's actor, in order.
@@ -178,6 +184,8 @@ pub struct Attempt {
     pub inputs: Vec<(NodeId, String)>,
     /// Bundles behind the red verdict in force, when control comes back to repair.
     pub red: Vec<EvidenceBundle>,
+    /// Names of the red words in force, each different for every time one was given.
+    pub red_marks: Vec<String>,
     /// How often in a row the same red verdict came.
     pub red_repeats: u32,
     /// Corrections of the operator that no attempt has acknowledged.
@@ -199,6 +207,8 @@ pub struct NodeCtx {
     pub cancel: CancellationToken,
     /// Why `cancel` fired; empty when the run itself goes on, here or elsewhere, so that its child must live.
     pub stop: Arc<OnceLock<Stop>>,
+    /// Corrections that nobody acknowledged, as they come in while the attempt goes on.
+    pub steers: watch::Receiver<Vec<Steer>>,
     /// Where reports go.
     pub report: Reporter,
     /// Bounds of the run.
@@ -352,6 +362,7 @@ pub fn run(ctx: NodeCtx) -> Boxed<'static, NodeResult> {
             NodeKind::Fanout(node) => fanout::run(&ctx, node).await,
             NodeKind::Verifier(node) => verifier::run(&ctx, node).await,
             NodeKind::Subflow(_) => subflow::run(&ctx).await,
+            NodeKind::Goal(node) => goal::run(&ctx, node).await,
             NodeKind::HumanGate(_) | NodeKind::Router(_) => NodeResult::default(),
         }
     })

@@ -8,6 +8,8 @@ const REPEAT: &str = include_str!("../../prompts/repeat.md");
 const INPUTS: &str = include_str!("../../prompts/inputs.md");
 const FIXER: &str = include_str!("../../prompts/fixer.md");
 const GO_ON: &str = include_str!("../../prompts/go_on.md");
+/// Begins the objective of a goal whose work was refused.
+pub(super) const GOAL_REPAIR: &str = include_str!("../../prompts/goal_repair.md");
 const SYNTHESIS: &str = include_str!("../../prompts/synthesis.md");
 
 /// Most of one input shown to an agent, in bytes: enough for a report, small beside a context window.
@@ -104,6 +106,39 @@ pub fn fixer(failing: &CheckResult, steers: &[Steer], marker: &str) -> String {
     }
     let task = format!("{FIXER}\n{}", fenced(&failing.id, &facts, marker));
     compose(&task, &Parts { steers, ..Parts::default() }, marker)
+}
+
+/// A correction for an agent in the middle of its work.
+pub fn correction(steer: &Steer) -> String {
+    format!("## Correction by the operator\n\n{STEER}\n{}\n", steer.text.trim())
+}
+
+/// What failed in `red`, in at most `max` characters: each check with the end of its output, all with the same room.
+pub(super) fn failures(red: &[EvidenceBundle], max: usize, marker: &str) -> String {
+    let failing: Vec<&CheckResult> = red.iter().flat_map(|b| &b.results).filter(|r| r.required && !r.passed).collect();
+    let room = max / failing.len().max(1);
+    let mut text = String::new();
+    for result in failing {
+        let head = format!("check {}: {}", result.id, result.detail);
+        let tail = result.tail.as_deref().unwrap_or_default();
+        let clean = |text: &str| -> String {
+            text.replace(marker, "").chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
+        };
+        let head: String = clean(&head).chars().take(room.saturating_sub(2)).collect();
+        let tail = clean(tail);
+        let tail = tail.trim_end();
+        // The end of an output says most.
+        let left = room.saturating_sub(head.chars().count() + 2);
+        let skip = tail.chars().count().saturating_sub(left);
+        let end: String = tail.chars().skip(skip).collect();
+        text.push_str(&head);
+        text.push('\n');
+        if !end.is_empty() {
+            text.push_str(&end);
+            text.push('\n');
+        }
+    }
+    text.trim_end().chars().take(max).collect()
 }
 
 /// `data` between markers that it cannot contain, cut to [`INPUT_MAX`].

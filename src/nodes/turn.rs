@@ -15,7 +15,7 @@ use crate::{
     model::{
         Time,
         run::{Spend, Waiting},
-        spec::EngineChoice,
+        spec::{EngineChoice, SandboxMode},
     },
 };
 
@@ -40,6 +40,8 @@ pub struct Turn {
     pub choice: EngineChoice,
     /// Directory.
     pub cwd: PathBuf,
+    /// What the agent may do to files.
+    pub sandbox: Option<SandboxMode>,
     /// What is said.
     pub message: String,
     /// Text added to the system prompt.
@@ -94,7 +96,7 @@ pub async fn take(ctx: &NodeCtx, turn: Turn) -> Done {
     let mut unkillable = Vec::new();
     loop {
         if let Some(until) = until.take()
-            && !wait_until(ctx, until, asked, &turn.session).await
+            && !wait_until(ctx, until, asked, &turn.session, ("quota", "the engine's quota is used up")).await
         {
             return Done { ended: Ended::Stopped, unkillable };
         }
@@ -160,11 +162,12 @@ fn quota_due(now: Time, waits: u64, stated: Option<Time>) -> Time {
     }
 }
 
-/// Waits on the record until `until`, and no longer than was asked for; false when stopped meanwhile.
-async fn wait_until(ctx: &NodeCtx, until: Time, asked: Option<u64>, who: &str) -> bool {
+/// Waits on the record until `until`, for what `wait` says in a word and a sentence, and no longer than was asked
+/// for; false when stopped meanwhile.
+pub(super) async fn wait_until(ctx: &NodeCtx, until: Time, asked: Option<u64>, who: &str, wait: (&str, &str)) -> bool {
     let report = |waiting| Report::Wait { who: who.to_owned(), waiting };
-    let detail = "the engine's quota is used up".to_owned();
-    let waiting = Waiting { kind: "quota".to_owned(), since: ctx.now(), until: Some(until), detail };
+    let (kind, detail) = (wait.0.to_owned(), wait.1.to_owned());
+    let waiting = Waiting { kind, since: ctx.now(), until: Some(until), detail };
     ctx.report.send(report(Some(waiting))).await;
     let left = || {
         let ms = until.millis().saturating_sub(ctx.now().millis());
@@ -202,7 +205,7 @@ async fn once(ctx: &NodeCtx, turn: &Turn, stopped: Option<&Stopped>) -> Done {
         max_budget_usd: turn.max_budget_usd,
         resume: resume.cloned(),
         run_env: ctx.attempt.run_env.clone(),
-        options: SessionOptions::default(),
+        options: SessionOptions { sandbox: turn.sandbox, ..SessionOptions::default() },
     };
     let mut message = turn.message.clone();
     let mut opened = match stopped {
@@ -262,7 +265,7 @@ async fn once(ctx: &NodeCtx, turn: &Turn, stopped: Option<&Stopped>) -> Done {
 }
 
 /// Waits until another process has taken the run over.
-async fn superseded(ctx: &NodeCtx) {
+pub(super) async fn superseded(ctx: &NodeCtx) {
     ctx.cancel.cancelled().await;
     if ctx.stop.get() != Some(&Stop::Superseded) {
         std::future::pending::<()>().await;
@@ -270,7 +273,7 @@ async fn superseded(ctx: &NodeCtx) {
 }
 
 /// Opens a session, reporting the wait for a slot.
-async fn open(ctx: &NodeCtx, spec: SessionSpec) -> Result<PooledSession, PoolError> {
+pub(super) async fn open(ctx: &NodeCtx, spec: SessionSpec) -> Result<PooledSession, PoolError> {
     let name = spec.name.clone();
     let waited = AtomicBool::new(false);
     let on_wait = |_| {
@@ -288,7 +291,7 @@ async fn open(ctx: &NodeCtx, spec: SessionSpec) -> Result<PooledSession, PoolErr
 }
 
 /// Turns what happens during a turn into progress lines.
-fn sink(ctx: &NodeCtx, who: Option<String>) -> Sink {
+pub(super) fn sink(ctx: &NodeCtx, who: Option<String>) -> Sink {
     let report = ctx.report.clone();
     let redactor = ctx.services.redactor.clone();
     std::sync::Arc::new(move |event| {

@@ -141,6 +141,7 @@ impl Fixer for Repair {
                     who: Some(format!("fixer {round}")),
                     choice: self.choice.clone(),
                     cwd: self.cwd.clone(),
+                    sandbox: None,
                     message: fixer(failing, &attempt.steers, &ids::short()),
                     append_system_prompt: None,
                     max_turns: None,

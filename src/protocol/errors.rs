@@ -32,6 +32,8 @@ pub fn protocol(error: &Error) -> ErrorData {
         | Code::NotExecutingHere
         | Code::Busy
         | Code::Superseded
+        | Code::CustomEngineRefUnknown
+        | Code::CustomEngineRefInvalid
         | Code::CircuitOpen
         | Code::BudgetExceeded
         | Code::SessionStopped

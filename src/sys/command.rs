@@ -24,6 +24,10 @@ const GRACE: Duration = Duration::from_secs(1);
 /// How long pipes that something else still holds are read after the program ended.
 const DRAIN: Duration = Duration::from_secs(2);
 
+/// How the names of variables begin that hold descriptions of engines, with the credentials of others in them. No
+/// helper needs one, and git runs hooks.
+const PRIVATE: &str = "CLAWO_CUSTOM_ENGINE_";
+
 /// Standard error kept.
 const STDERR_KEPT: usize = 16 << 10;
 
@@ -210,6 +214,9 @@ impl Command {
         command.args(&self.args).current_dir(&self.cwd).process_group(0);
         // The last resort when the runtime itself goes down: the task that would ask politely is gone then.
         command.kill_on_drop(true);
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with(PRIVATE)) {
+            command.env_remove(name);
+        }
         for name in &self.env_remove {
             command.env_remove(name);
         }

@@ -25,6 +25,16 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Scans in which newly forked processes are stopped before killing anyway.
 const STOP_SCANS: usize = 16;
 
+/// Ids looked at from the newest one back: more than are given out between two such looks on most machines.
+const NEWEST: i32 = 16;
+
+/// Looks at the newest processes in a row, while there are ever newer ones; then everything is looked at again.
+const NEWEST_LOOKS: usize = 64;
+
+/// Looks in a row that find nothing before it is believed. A look is no picture of one moment: what starts
+/// another process and ends can be missed.
+const EMPTY_LOOKS: usize = 3;
+
 /// A process as it was when looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
@@ -89,6 +99,13 @@ pub fn get(pid: i32) -> Option<Process> {
     Process::parse(&String::from_utf8_lossy(&std::fs::read(format!("/proc/{pid}/stat")).ok()?))
 }
 
+/// The id of the process or thread started last.
+#[cfg(target_os = "linux")]
+#[expect(clippy::disallowed_methods, reason = "the process table is not part of the file layer")]
+fn newest() -> Option<i32> {
+    std::fs::read_to_string("/proc/loadavg").ok()?.split_ascii_whitespace().last()?.parse().ok()
+}
+
 /// Every process.
 #[cfg(target_os = "linux")]
 #[expect(clippy::disallowed_methods, reason = "the process table is not part of the file layer")]
@@ -114,6 +131,12 @@ pub fn carries(pid: i32, entry: &str) -> bool {
 /// One process, if it exists.
 #[cfg(not(target_os = "linux"))]
 pub fn get(_pid: i32) -> Option<Process> {
+    None
+}
+
+/// The id of the process or thread started last.
+#[cfg(not(target_os = "linux"))]
+fn newest() -> Option<i32> {
     None
 }
 
@@ -209,27 +232,60 @@ pub fn ask_to_end(processes: &[Process]) {
     }
 }
 
-/// One round of killing: stops what `find` finds until nothing new turns up (a stopped process cannot fork),
-/// then kills all of it. Returns what was found.
-pub fn kill_round(find: &mut dyn FnMut() -> io::Result<Vec<Process>>) -> io::Result<Vec<Process>> {
+/// Shows `take` the newest processes as long as newer ones come.
+///
+/// A whole look takes long enough for a process to start the next one and end, again and again, so that it never
+/// sees a living one of them. One that looks only where new ones are is faster than they are.
+fn newest_first(take: &mut dyn FnMut(Process)) {
+    let mut before = None;
+    for _ in 0..NEWEST_LOOKS {
+        let last = newest();
+        let Some(id) = last.filter(|_| last != before) else { return };
+        before = last;
+        // Upwards, so that a parent is known when its child's turn comes.
+        (id.saturating_sub(NEWEST)..=id).filter_map(get).filter(|process| !process.is_dead()).for_each(&mut *take);
+    }
+}
+
+/// One round of killing: stops what `find` finds, and new processes that are `ours`, until nothing new turns up
+/// (a stopped process cannot fork), then kills all of it.
+pub fn kill_round(
+    ours: &dyn Fn(&Process) -> bool,
+    find: &mut dyn FnMut() -> io::Result<Vec<Process>>,
+) -> io::Result<()> {
     let mut all: BTreeMap<(i32, u64), Process> = BTreeMap::new();
+    let mut failed = None;
     for _ in 0..STOP_SCANS {
-        let mut fresh = 0_usize;
-        for process in find()? {
-            if let std::collections::btree_map::Entry::Vacant(slot) = all.entry(process.key()) {
+        let before = all.len();
+        newest_first(&mut |process| {
+            let parent = (process.parent, 0)..=(process.parent, process.start);
+            if !all.contains_key(&process.key())
+                && (ours(&process) || all.range(parent).next().is_some())
+                && signal(&process, Signal::STOP)
+            {
+                all.insert(process.key(), process);
+            }
+        });
+        // What was stopped must not stay like that, whatever happens.
+        let found = find().unwrap_or_else(|e| {
+            failed = Some(e);
+            Vec::new()
+        });
+        for process in found {
+            // The dead would make every round longer than the one before.
+            if !process.is_dead() && !all.contains_key(&process.key()) {
                 signal(&process, Signal::STOP);
-                slot.insert(process);
-                fresh += 1;
+                all.insert(process.key(), process);
             }
         }
-        if fresh == 0 {
+        if all.len() == before {
             break;
         }
     }
     for process in all.values() {
         signal(process, Signal::KILL);
     }
-    Ok(all.into_values().collect())
+    failed.map_or(Ok(()), Err)
 }
 
 /// What a sweep did.
@@ -241,17 +297,20 @@ pub struct Swept {
     pub left: Vec<String>,
 }
 
-/// Ends what `find` finds: TERM, `grace`, then rounds of killing. Blocks until done or `KILL_LIMIT` is over.
+/// Ends what [`marked`] finds: TERM, `grace`, then rounds of killing. Blocks until done or `KILL_LIMIT` is over.
 ///
 /// What was found once stays wanted: when its parent ends first, nothing else may tie it to the tree any more.
-pub fn end_all(
-    clock: &dyn Clock,
-    grace: Duration,
-    find: &mut dyn FnMut() -> io::Result<Vec<Process>>,
-) -> io::Result<Swept> {
+pub fn end_marked(clock: &dyn Clock, grace: Duration, entry: &str, session: Option<i32>) -> io::Result<Swept> {
+    let own = own_pid();
+    let ours = |process: &Process| process.pid != own && carries(process.pid, entry);
     let mut seen: BTreeSet<(i32, u64)> = BTreeSet::new();
     let mut look = || {
-        let mut alive = find()?;
+        let mut alive = marked(entry, session)?;
+        newest_first(&mut |process| {
+            if alive.iter().all(|known| known.key() != process.key()) && ours(&process) {
+                alive.push(process);
+            }
+        });
         let now: BTreeSet<(i32, u64)> = alive.iter().map(Process::key).collect();
         for (pid, start) in seen.difference(&now) {
             collect(*pid);
@@ -260,28 +319,41 @@ pub fn end_all(
         seen.extend(now);
         Ok::<_, io::Error>(alive)
     };
-    let mut alive = look()?;
+    let mut alive = sure(&mut look)?;
     if !grace.is_zero() {
         ask_to_end(&alive);
     }
     let until = clock.boot() + grace;
     while !alive.is_empty() && clock.boot() < until {
         std::thread::sleep(LOOK_EVERY);
-        alive = look()?;
+        alive = sure(&mut look)?;
     }
     let until = clock.boot() + KILL_LIMIT;
     while !alive.is_empty() && clock.boot() < until {
-        kill_round(&mut look)?;
+        kill_round(&ours, &mut look)?;
+        std::thread::sleep(LOOK_EVERY);
+        alive = sure(&mut look)?;
+    }
+    Ok(Swept { found: seen.len(), left: alive.iter().map(Process::label).collect() })
+}
+
+/// What `look` finds; nothing only when it found nothing several times.
+fn sure(look: &mut dyn FnMut() -> io::Result<Vec<Process>>) -> io::Result<Vec<Process>> {
+    let mut alive = look()?;
+    for _ in 1..EMPTY_LOOKS {
+        if !alive.is_empty() {
+            break;
+        }
         std::thread::sleep(LOOK_EVERY);
         alive = look()?;
     }
-    Ok(Swept { found: seen.len(), left: alive.iter().map(Process::label).collect() })
+    Ok(alive)
 }
 
 /// Ends every process started for the server process `owner`, which is dead. Blocks up to 8 s.
 pub fn sweep(clock: &dyn Clock, owner: &str) -> io::Result<Swept> {
     let entry = format!("{}={owner}", super::supervise::OWNER_VARIABLE);
-    end_all(clock, SWEEP_GRACE, &mut || marked(&entry, None))
+    end_marked(clock, SWEEP_GRACE, &entry, None)
 }
 
 /// Takes the exit status of one that was re-parented to us; otherwise it stays a zombie.

@@ -17,6 +17,8 @@ pub struct EngineShape {
     pub effort: Option<Effort>,
     /// Permission mode of the engine, for example bypassPermissions or acceptEdits.
     pub permission_mode: Option<String>,
+    /// Agent that engine acp runs, for example opencode or codex-acp.
+    pub acp_agent: Option<String>,
 }
 
 /// One agent of several.
@@ -37,6 +39,20 @@ pub struct AgentShape {
     pub prompt: Option<String>,
     /// Permission mode of the engine, for example bypassPermissions or acceptEdits.
     pub permission_mode: Option<String>,
+    /// Agent that engine acp runs, for example opencode or codex-acp.
+    pub acp_agent: Option<String>,
+    /// What it may do to files. A read-only agent works in a copy that is thrown away.
+    pub sandbox_mode: Option<SandboxShape>,
+}
+
+/// What an agent may do to files.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "the words say it; descriptions would bloat every schema")]
+pub enum SandboxShape {
+    ReadOnly,
+    WorkspaceWrite,
+    DangerFullAccess,
 }
 
 /// Thinking effort.

@@ -59,6 +59,8 @@ pub enum NodeShape {
         session_name: Option<String>,
         /// Default bypassPermissions.
         permission_mode: Option<String>,
+        /// Agent that engine acp runs.
+        acp_agent: Option<String>,
         append_system_prompt: Option<String>,
     },
     /// Several agents on one prompt.
@@ -80,6 +82,7 @@ pub enum NodeShape {
         synthesis_engine: Option<String>,
         synthesis_model: Option<String>,
         synthesis_permission_mode: Option<String>,
+        synthesis_acp_agent: Option<String>,
         max_turns_per_agent: Option<u32>,
         /// Cap of each agent in US dollars.
         max_budget_usd: Option<f64>,
@@ -133,6 +136,71 @@ pub enum NodeShape {
         on_failure: Option<OnFailureShape>,
         workflow: SpecOrRun,
     },
+    /// One goal on one conversation, followed until it is reached or given up.
+    Goal {
+        #[schemars(regex(pattern = "^[A-Za-z0-9_-]{1,64}$"))]
+        id: String,
+        next: Option<String>,
+        retry: Option<RetryShape>,
+        /// Wall-clock limit of one attempt in milliseconds. Default none.
+        #[schemars(range(min = 1))]
+        timeout_ms: Option<u64>,
+        on_failure: Option<OnFailureShape>,
+        /// What is to be reached, at most 4000 characters.
+        #[schemars(length(min = 1, max = 4000))]
+        objective: String,
+        /// codex (an app-server thread), claude or scripted. Default codex.
+        engine: Option<GoalEngineShape>,
+        model: Option<String>,
+        effort: Option<Effort>,
+        /// Absolute, or relative to the run's directory.
+        cwd: Option<String>,
+        /// Not with claude.
+        sandbox_mode: Option<SandboxShape>,
+        /// Program and arguments the engine is run under.
+        #[schemars(length(max = 64))]
+        launcher: Option<Vec<String>>,
+        /// Conversation to begin on; its goal is replaced, its history kept.
+        thread_id: Option<String>,
+        /// Tokens after which a goal ends as budgetLimited. Default 100000000.
+        #[schemars(range(min = 1))]
+        token_budget: Option<u64>,
+        /// Tries to go on after a stall, over all visits.
+        capacity_retry: Option<CapacityRetryShape>,
+        /// Silence of an active goal in milliseconds that counts as a stall. Default 600000.
+        #[schemars(range(min = 1))]
+        stall_ms: Option<u64>,
+    },
+}
+
+/// Engines that follow goals.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum GoalEngineShape {
+    Codex,
+    CodexApp,
+    Claude,
+    Scripted,
+}
+
+/// What an agent may do to files.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SandboxShape {
+    ReadOnly,
+    WorkspaceWrite,
+    DangerFullAccess,
+}
+
+/// Tries to go on with a goal; the wait before each is twice the one before, up to 15 minutes.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CapacityRetryShape {
+    /// Default 20.
+    #[schemars(range(min = 0, max = 100))]
+    pub max: Option<u32>,
+    /// Default 30000.
+    pub backoff_ms: Option<u64>,
 }
 
 /// Extra attempts; the wait before each is `backoffMs` times the attempt's number.

@@ -19,7 +19,7 @@ pub struct StartArgs {
     /// A workflow spec { name, nodes: [{ id, kind, ... }], cwd?, contract?, budget?, workspace?, maxNodeVisits? }; full schema: resource clawo://schema/workflow-spec. Use this or template.
     #[schemars(with = "Option<Free>")]
     spec: Option<Value>,
-    /// Ready-made workflow instead of spec: solve (scout, implement, verify, repair) or fanout (several agents on one task).
+    /// Ready-made workflow instead of spec: solve (scout, implement, verify, repair), fanout (several agents on one task) or goal (one agent follows an objective).
     template: Option<String>,
     /// With template: what is to be done, in full.
     task: Option<String>,
@@ -52,7 +52,7 @@ pub struct StartArgs {
     max_rounds: Option<u32>,
     /// With template fanout: keep all answers, or only one that passes the contract.
     select: Option<String>,
-    /// With template goal: engine that pursues it.
+    /// With template goal: engine that pursues it, codex or claude. Default codex.
     engine: Option<String>,
     /// With template goal: its model.
     model: Option<String>,

@@ -11,7 +11,7 @@ use super::{
     shapes::Free,
     summary,
 };
-use crate::{kernel::Error, model::Code};
+use crate::{engines::custom::variable, kernel::Error, model::Code};
 
 /// Longest reference to a custom engine.
 const REF_MAX: usize = 128;
@@ -65,12 +65,6 @@ fn custom_engines(refs: &Value) -> Result<(), Error> {
     };
     let text = format!("{at}: custom engines, which would be read from {}, are not available yet", variable(reference));
     Err(Error::new(Code::NotAvailableYet, text))
-}
-
-/// The variable a reference stands for.
-fn variable(reference: &str) -> String {
-    let word = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
-    format!("CLAWO_CUSTOM_ENGINE_{}", reference.chars().map(word).collect::<String>())
 }
 
 #[cfg(test)]

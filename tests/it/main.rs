@@ -12,6 +12,7 @@ mod claims;
 mod cli;
 mod engines;
 mod git;
+mod goal;
 mod mcp;
 mod mcp_http;
 mod mcp_rules;

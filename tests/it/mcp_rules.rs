@@ -151,6 +151,7 @@ fn view() -> RunView {
             output: Some("text".into()),
             output_bytes: None,
             evidence_id: None,
+            goal: None,
             child_run_id: None,
             retry_at: None,
             duration_ms: Some(5),

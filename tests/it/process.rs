@@ -6,6 +6,10 @@ use std::{
     future::Future,
     path::{Path, PathBuf},
     process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -28,6 +32,41 @@ const ZOO: &str = r#"
 const STRANGER: &str = r#"
     env -i PATH="$PATH" setsid sh -c 'sleep 1002 & wait' "$CLAWO_TEST_MARKER" &
 "#;
+
+/// Relays: each link starts the next one and ends, every 25th leaves a sleeper. They end by themselves in the end.
+const RELAYS: &str = r#"
+    relay='[ "$1" -gt 0 ] || exit 0
+        [ $(($1 % 25)) -ne 0 ] || setsid sleep 300 &
+        setsid sh -c "$relay" "$0" $(($1 - 1)) &
+        exit 0'
+    export relay
+    for _ in 1 2 3; do (setsid sh -c "$relay" "$CLAWO_TEST_MARKER" 9000 &); done
+"#;
+
+/// More work than there are cores, for as long as this lives.
+struct Busy(Arc<AtomicBool>);
+
+impl Busy {
+    fn new() -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        // Two for every core.
+        for _ in 0..2 * std::thread::available_parallelism().unwrap().get() {
+            let over = Arc::clone(&over);
+            std::thread::spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        Self(over)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 fn options() -> Options {
     Options { program: env!("CARGO_BIN_EXE_clawo").into(), owner: ids::sortable() }
@@ -53,6 +92,7 @@ impl Marker {
             env: self.env(),
             cwd: "/".into(),
             stdin: Stdin::Null,
+            writable: None,
         }
     }
 
@@ -242,6 +282,33 @@ async fn a_fork_loop_ends() {
     assert_eq!(within(8, supervisor.kill_all(Duration::from_millis(50))).await.unwrap(), Ended::Empty);
     assert_eq!(marker.alive(), [""; 0]);
     assert_eq!(supervisor.end(Duration::ZERO).await, Ended::Empty);
+}
+
+#[tokio::test]
+async fn relays_are_overtaken_on_a_busy_machine() {
+    // ZP-1, ZP-2: whoever looks finds other processes than the moment before.
+    let _busy = Busy::new();
+    for how in ["asked", "hung up", "killed"] {
+        let marker = Marker::new();
+        let supervisor = Supervisor::start(&options()).await.unwrap();
+        let mut child = supervisor.spawn(marker.sh(&format!("echo $PPID; {RELAYS}"))).await.unwrap();
+        let mut pid = [0; 12];
+        let read = child.stdout.as_mut().unwrap().read(&mut pid).await.unwrap();
+        let pid = std::str::from_utf8(&pid[..read]).unwrap().trim().to_owned();
+        let sleepers = || marker.alive().iter().filter(|label| label.contains(" sleep ")).count();
+        eventually(|| sleepers() >= 6, || "no relay got going".to_owned()).await;
+        if how == "asked" {
+            assert_eq!(within(20, supervisor.kill_all(Duration::ZERO)).await.unwrap(), Ended::Empty);
+            assert_eq!(marker.alive(), [""; 0], "what is empty stays empty");
+        }
+        if how == "killed" {
+            assert!(Command::new("kill").args(["-KILL", &pid]).status().unwrap().success());
+        }
+        assert_eq!(within(20, supervisor.end(Duration::ZERO)).await, Ended::Empty, "{how}");
+        assert_eq!(marker.alive(), [""; 0], "{how}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(marker.alive(), [""; 0], "{how}: something came back");
+    }
 }
 
 #[tokio::test]

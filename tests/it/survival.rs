@@ -64,6 +64,12 @@ fn succeeds(program: &str, args: &[&str]) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
+/// A number of seconds by which a test knows its processes, here and nowhere else: not even another run of the same
+/// test sleeps for as long.
+fn mark(number: u32) -> String {
+    format!("{number}{:07}", std::process::id())
+}
+
 /// Processes with `needle` in their command line or environment: ids and command lines.
 fn living(needle: &str) -> Vec<String> {
     let mut found = Vec::new();

@@ -3,6 +3,7 @@
 #[macro_use]
 pub mod files;
 pub mod model;
+pub mod openai;
 pub mod schema;
 
 use std::{

@@ -13,7 +13,7 @@ use super::{
     environment::{self, Rules},
     installed::Installed,
     registry::Context,
-    stream_json::StreamJson,
+    stream_json::{StreamJson, Transcript},
 };
 use crate::{model::spec::EngineChoice, sys::supervise::Stdin};
 
@@ -105,6 +105,14 @@ impl Claude {
         let rules = Rules { needed: NEEDED };
         environment::build(config, rules, &allowed, &spec.run_env, &fixed)
     }
+
+    /// Where the program writes its session files down.
+    fn transcript(&self, spec: &SessionSpec) -> Transcript {
+        let context = self.installed.context();
+        let set = |name: &str| context.config.env.get(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        let home = || set("HOME").unwrap_or_default().join(".claude");
+        Transcript::of_projects(context.fs.clone(), &set("CLAUDE_CONFIG_DIR").unwrap_or_else(home), &spec.cwd)
+    }
 }
 
 /// Whether `id` can only be an id: the program would take something else for a flag or a search.
@@ -133,7 +141,7 @@ impl Engine for Claude {
             interrupt: true,
             steer: true,
             compact: true,
-            goals: false,
+            goals: true,
             own_cost: true,
             counting: Counting::CumulativeProcess,
             efforts: EFFORTS,
@@ -215,7 +223,8 @@ impl Engine for Claude {
             let program = self.program().ok_or_else(|| failed("the program claude was not found".to_owned()))?;
             let env = self.env(&spec);
             let forward = spec.options.native.get("forwardSubagentText") == Some(&true.into());
-            let dialect = StreamJson::claude(options::permission_mode(&spec), forward);
+            let dialect = StreamJson::with_goals(spec.options.goal.clone(), self.transcript(&spec))
+                .real(options::permission_mode(&spec), forward);
             let launch = self.installed.context().launch(NAME, program, options::argv(&spec), env, &spec, Stdin::Pipe);
             let session = Conversation::start(launch, Box::new(dialect), &cancel).await?;
             Ok(Box::new(session) as Box<dyn Session>)

@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::{Conversation, joined, until};
+use super::{super::busy::joined, Conversation, until};
 use crate::engines::{
     EngineError, ErrorClass, GoalEnd, GoalPass, GoalRequest, GoalStatus, GoalView, Order, TurnOutcome, cleaning,
     dialect::Step,

@@ -9,15 +9,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Answer, Ask, Boxed, EngineError, ErrorClass, GoalPass, GoalRequest, Idle, Message, Order, Orders, Session, Sink,
-    TurnEvent, TurnOutcome, TurnRequest, cleaning,
+    TurnOutcome, TurnRequest,
+    busy::{self, Tries, until},
+    cleaning,
     dialect::{Dialect, Step},
     lines::Line,
-    process::{Gone, Launch, Process},
+    process::{Gone, Launch, Limits, Process},
 };
-
-/// Sent instead of the message when an interrupted piece of work is to go on.
-const GO_ON: &str =
-    "The last request failed on a temporary error of the provider. Go on with the task from where it stopped.";
 
 /// A running conversation.
 #[derive(Debug)]
@@ -92,49 +90,17 @@ impl Conversation {
         }
     }
 
-    /// A turn, tried again while the provider is busy.
     async fn run_turn(&mut self, request: TurnRequest<'_>) -> TurnOutcome {
-        let TurnRequest { message, sink, cancel, orders } = request;
-        let sink = sink.0;
-        let begun = Instant::now();
         if std::mem::replace(&mut self.unfinished, true) {
             // The turn before was given up halfway; what it still says must not become the answer to this one.
             self.process.end().await;
         }
-        let mut outcome = self.attempt(&message, &sink, &cancel, orders).await;
-        let mut wait = self.process.limits.busy_backoff;
-        for again in 1..=self.process.limits.busy_retries {
-            if outcome.error.as_ref().map(|e| e.class) != Some(ErrorClass::Overloaded) || !self.process.alive() {
-                break;
-            }
-            sink(TurnEvent::Retry(format!("the provider is busy; trying again in {} s ({again})", wait.as_secs_f32())));
-            tokio::select! {
-                () = cancel.cancelled() => {
-                    self.process.end().await;
-                    outcome.error = Some(self.process.error(ErrorClass::Interrupted, "cancelled"));
-                    break;
-                }
-                order = orders.next() => {
-                    // Nothing is under way that could be interrupted or take more.
-                    refuse(order);
-                    outcome.error = Some(self.process.error(ErrorClass::Interrupted, "interrupted"));
-                    break;
-                }
-                () = tokio::time::sleep(wait) => {}
-            }
-            wait = wait.saturating_mul(2);
-            // Work that was under way is not begun a second time.
-            let go_on = Message { text: GO_ON, ..message };
-            let message = if outcome.tool_calls > 0 { &go_on } else { &message };
-            let next = self.attempt(message, &sink, &cancel, orders).await;
-            outcome = joined(outcome, next);
-        }
+        let outcome = busy::turn(self, request).await;
         self.unfinished = false;
-        outcome.duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         outcome
     }
 
-    async fn attempt(
+    async fn one_try(
         &mut self,
         message: &Message<'_>,
         sink: &Sink,
@@ -344,6 +310,34 @@ impl Conversation {
     }
 }
 
+impl Tries for Conversation {
+    fn attempt<'a>(
+        &'a mut self,
+        message: &'a Message<'a>,
+        sink: &'a Sink,
+        cancel: &'a CancellationToken,
+        orders: &'a mut Orders,
+    ) -> Boxed<'a, TurnOutcome> {
+        Box::pin(self.one_try(message, sink, cancel, orders))
+    }
+
+    fn give_up(&mut self) -> Boxed<'_, ()> {
+        Box::pin(self.process.end())
+    }
+
+    fn can_go_on(&self) -> bool {
+        self.process.alive()
+    }
+
+    fn limits(&self) -> Limits {
+        self.process.limits
+    }
+
+    fn error(&self, class: ErrorClass, text: &str) -> EngineError {
+        self.process.error(class, text)
+    }
+}
+
 impl Session for Conversation {
     fn turn<'a>(&'a mut self, request: TurnRequest<'a>) -> Boxed<'a, TurnOutcome> {
         Box::pin(self.run_turn(request))
@@ -376,50 +370,5 @@ impl Session for Conversation {
 
     fn stop(self: Box<Self>) -> Boxed<'static, Vec<String>> {
         Box::pin(self.process.leave())
-    }
-}
-
-/// Until the given moment; never without one.
-async fn until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment).await,
-        None => std::future::pending().await,
-    }
-}
-
-fn refuse(order: Order) {
-    match order {
-        Order::Interrupt => {}
-        Order::Steer { done, .. } => {
-            let error = EngineError::new(ErrorClass::Other, "no turn is under way; send the text as a message");
-            let _ = done.send(Err(error));
-        }
-    }
-}
-
-/// Two tries, or two turns of one piece of work, as one turn.
-fn joined(first: TurnOutcome, then: TurnOutcome) -> TurnOutcome {
-    let mut denials = first.permission_denials;
-    denials.extend(then.permission_denials);
-    let mut spend = then.spend;
-    spend.cost_usd += first.spend.cost_usd;
-    spend.turns = spend.turns.saturating_add(first.spend.turns);
-    spend.tokens_in = spend.tokens_in.saturating_add(first.spend.tokens_in);
-    spend.tokens_out = spend.tokens_out.saturating_add(first.spend.tokens_out);
-    spend.estimated |= first.spend.estimated;
-    let usage = match (first.usage, then.usage) {
-        (Some(a), Some(b)) => Some(a.plus(b)),
-        (a, b) => a.or(b),
-    };
-    TurnOutcome {
-        spend,
-        usage,
-        permission_denials: denials,
-        tool_calls: first.tool_calls.saturating_add(then.tool_calls),
-        tool_errors: first.tool_errors.saturating_add(then.tool_errors),
-        cost_source: then.cost_source.or(first.cost_source),
-        counted: then.counted.or(first.counted),
-        model: then.model.or(first.model),
-        ..then
     }
 }

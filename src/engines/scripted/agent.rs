@@ -69,6 +69,23 @@ pub(super) struct Progress {
     pub(super) used: Vec<u64>,
     /// Prompts so far.
     pub(super) prompts: u64,
+    /// Words of the judge so far.
+    #[serde(default)]
+    pub(super) judged: usize,
+    /// The goal that is open.
+    #[serde(default)]
+    pub(super) goal: Option<OpenGoal>,
+}
+
+/// A goal that is not reached yet.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct OpenGoal {
+    /// What is to be reached.
+    pub(super) condition: String,
+    /// Times it was judged.
+    pub(super) turns: u64,
+    /// Why it is not reached.
+    pub(super) reason: String,
 }
 
 /// The program's state.
@@ -150,7 +167,7 @@ async fn serve(args: Args) -> u8 {
     let (send, inbox) = mpsc::channel(AHEAD);
     tasks::spawn("read stdin", read(send));
     let mut agent = Agent {
-        progress: Progress { used: vec![0; scenario.turns.len()], prompts: 0 },
+        progress: Progress { used: vec![0; scenario.turns.len()], ..Progress::default() },
         scenario,
         world,
         account: Account { session_id: session_id.clone(), ..Account::default() },
@@ -292,11 +309,21 @@ impl Agent<'_> {
         let Ok(bytes) = self.fs.read(path) else { return false };
         let Ok(progress) = serde_json::from_slice::<Progress>(&bytes) else { return false };
         self.progress.prompts = progress.prompts;
+        self.progress.judged = progress.judged;
+        self.progress.goal = progress.goal;
         self.progress.used.iter_mut().zip(progress.used).for_each(|(now, then)| *now = then);
         true
     }
 
-    fn save(&self) {
+    /// Adds a line to the conversation's transcript, as the real program does about its goals.
+    pub(super) fn note(&self, attachment: &Value) -> fs::Result<()> {
+        let Some(path) = self.state.as_ref().map(|state| state.with_extension("jsonl")) else { return Ok(()) };
+        let line = json!({ "type": "attachment", "attachment": attachment, "sessionId": self.account.session_id });
+        put(self.fs, &path, &format!("{line}\n"), Place::End)
+    }
+
+    /// Keeps the conversation for another process.
+    pub(super) fn save(&self) {
         let Some(path) = &self.state else { return };
         let saved = serde_json::to_vec(&self.progress).map_err(io::Error::other).and_then(|bytes| {
             if let Some(dir) = path.parent() {

@@ -10,12 +10,14 @@
 //! ```
 //!
 //! For every prompt the first turn is played that fits (`match`: one of these texts is in it, `unless`: this
-//! text is not) and is not used up (`times`, one by default, 0 without limit). Steps that say nothing about
+//! text is not) and is not used up (`times`, one by default, 0 without limit). After `/goal` every reply is judged by
+//! the next of `judge`: `{ "ok", "impossible", "broken", "reason" }`. Steps that say nothing about
 //! a reply leave it alone; the last `say` is the reply. `sleep` is in milliseconds, `record` is relative to
 //! the scenario, everything else to the working directory, which `write`, `append` and `delete` never leave.
 
 mod agent;
 mod demo;
+mod goal;
 mod play;
 mod scenario;
 mod wire;
@@ -36,11 +38,11 @@ use super::{
     environment::{self, Rules},
     process::Launch,
     registry::Context,
-    stream_json::StreamJson,
+    stream_json::{StreamJson, Transcript},
 };
 use crate::{
     model::spec::EngineChoice,
-    sys::{ids, supervise::Stdin},
+    sys::{fs, ids, supervise::Stdin},
 };
 
 pub use agent::agent_main;
@@ -68,7 +70,7 @@ impl Scripted {
         Self { context }
     }
 
-    fn launch(&self, spec: SessionSpec) -> Result<Launch, String> {
+    fn launch(&self, spec: &SessionSpec) -> Result<Launch, String> {
         let model = model(&spec.choice)?;
         Scenario::load(self.context.fs.as_ref(), model, &spec.cwd).map_err(|e| e.to_string())?;
         let scenario = if scenario::is_path(model) { spec.cwd.join(model).into() } else { OsString::from(model) };
@@ -76,7 +78,7 @@ impl Scripted {
             Some(id) => ("--resume", id.clone()),
             None => ("--session-id", ids::uuid()),
         };
-        let state = self.context.config.home.join("scripted");
+        let state = self.state();
         let mut args = vec![SUBCOMMAND.into(), scenario, flag.into(), id.into(), "--state".into(), state.into()];
         let turns = spec.max_turns.map(|n| n.to_string());
         for (flag, value) in [
@@ -91,7 +93,19 @@ impl Scripted {
         }
         let config = &self.context.config;
         let env = environment::build(config, Rules { needed: &[] }, self.added(), &spec.run_env, &[]);
-        Ok(self.context.launch(NAME, config.program.clone(), args, env, &spec, Stdin::Pipe))
+        let mut launch = self.context.launch(NAME, config.program.clone(), args, env, spec, Stdin::Pipe);
+        if let Some(writable) = &mut launch.child.writable {
+            let state = self.state();
+            // Only what is there can be named.
+            fs::create_dir_all(self.context.fs.as_ref(), &state).map_err(|e| e.to_string())?;
+            writable.push(state);
+        }
+        Ok(launch)
+    }
+
+    /// Where agents keep their conversations.
+    fn state(&self) -> PathBuf {
+        self.context.config.home.join("scripted")
     }
 
     fn added(&self) -> &[String] {
@@ -118,7 +132,7 @@ impl Engine for Scripted {
             interrupt: true,
             steer: false,
             compact: false,
-            goals: false,
+            goals: true,
             own_cost: true,
             counting: Counting::CumulativeProcess,
             efforts: EFFORTS,
@@ -172,8 +186,10 @@ impl Engine for Scripted {
 
     fn open(&self, spec: SessionSpec, cancel: CancellationToken) -> Boxed<'_, Result<Box<dyn Session>, EngineError>> {
         Box::pin(async move {
-            let launch = self.launch(spec).map_err(|text| EngineError::new(ErrorClass::Other, text))?;
-            let session = Conversation::start(launch, Box::new(StreamJson::new()), &cancel).await?;
+            let transcript = Transcript::in_directory(self.context.fs.clone(), self.state());
+            let dialect = StreamJson::with_goals(spec.options.goal.clone(), transcript);
+            let launch = self.launch(&spec).map_err(|text| EngineError::new(ErrorClass::Other, text))?;
+            let session = Conversation::start(launch, Box::new(dialect), &cancel).await?;
             Ok(Box::new(session) as Box<dyn Session>)
         })
     }

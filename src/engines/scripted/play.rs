@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     agent::{Agent, Incoming},
+    goal::{self, Round},
     scenario::{Class, Step, Stream, retry_at, signal},
     wire::{End, provider},
     world::{Spawned, run_in},
@@ -46,37 +47,76 @@ impl From<io::Error> for Stop {
 }
 
 impl Agent<'_> {
-    /// Plays the turn that answers `prompt`.
+    /// Plays the turn that answers `prompt`; with an open goal as many rounds of it as its judge asks for.
     pub(super) async fn play(&mut self, prompt: &str) -> io::Result<Flow> {
-        self.progress.prompts += 1;
         self.account.turn = (0, 0);
         self.account.denials.clear();
         self.account.replies = 0;
-        self.record(prompt).map_err(io::Error::other)?;
         self.print(&self.account.init(&self.world.root().to_string_lossy()))?;
-        let steps = self.choose(prompt);
-        let mut reply = String::new();
-        let mut tokens = None;
-        let end = match steps {
-            None => End::Failed("the scenario has no turn for this message".to_owned()),
-            Some(steps) => match self.steps(steps, prompt, &mut reply, &mut tokens).await {
-                Ok(()) => End::Done(reply),
-                Err(Stop::End(end)) => end,
+        let mut message = prompt.to_owned();
+        match goal::command(prompt) {
+            Some("") => return self.command(&self.goal_stands()),
+            Some("clear") => {
+                let text = self.clear_goal()?;
+                return self.command(&text);
+            }
+            Some(condition) => self.set_goal(condition)?,
+            None => {}
+        }
+        let mut misses = 0;
+        let end = loop {
+            self.progress.prompts += 1;
+            self.record(&message).map_err(io::Error::other)?;
+            let mut reply = String::new();
+            let mut tokens = None;
+            let end = match self.choose(&message) {
+                None => End::Failed("the scenario has no turn for this message".to_owned()),
+                Some(steps) => match self.steps(steps, &message, &mut reply, &mut tokens).await {
+                    Ok(()) => End::Done(reply),
+                    Err(Stop::End(end)) => end,
+                    Err(Stop::Exit(status)) => return Ok(Flow::Exit(status)),
+                    Err(Stop::Io(e)) => return Err(e),
+                },
+            };
+            let tokens = tokens.unwrap_or(DEFAULT_TOKENS);
+            self.account.turn.0 += tokens.0;
+            self.account.turn.1 += tokens.1;
+            let End::Done(_) = &end else { break end };
+            match self.judged(&mut misses)? {
+                Round::Over => break end,
+                Round::Capped => break End::Done(String::new()),
+                Round::Again(feedback) => message = feedback,
+            }
+            match self.heard().await {
+                Ok(more) => more.iter().for_each(|text| message.push_str(&format!("\n\n{text}"))),
+                Err(Stop::End(end)) => break end,
                 Err(Stop::Exit(status)) => return Ok(Flow::Exit(status)),
                 Err(Stop::Io(e)) => return Err(e),
-            },
+            }
         };
-        self.account.turn = tokens.unwrap_or(DEFAULT_TOKENS);
         self.account.total.0 += self.account.turn.0;
         self.account.total.1 += self.account.turn.1;
         match &end {
             End::Aborted => self.print(&self.account.interrupted())?,
             End::Provider { class, text, .. } => self.print(&self.account.synthetic(*class, text))?,
-            End::Done(_) | End::Denied | End::Failed(_) | End::TooMany(_) => {}
+            End::Done(_) | End::Denied | End::Failed(_) | End::TooMany(_) | End::Command(_) => {}
         }
         self.failed = !matches!(end, End::Done(_));
         self.print(&self.account.result(&end))?;
         Ok(Flow::Next)
+    }
+
+    /// Answers a command that needs no model.
+    fn command(&self, text: &str) -> io::Result<Flow> {
+        self.print(&self.account.own_text(text))?;
+        self.print(&self.account.result(&End::Command(text.to_owned())))?;
+        Ok(Flow::Next)
+    }
+
+    /// Messages that came in meanwhile; they join the round that follows.
+    async fn heard(&mut self) -> Result<Vec<String>, Stop> {
+        self.listen(tokio::time::sleep(SPLIT_PAUSE)).await?;
+        Ok(self.queue.drain(..).collect())
     }
 
     /// The first turn that fits and is not used up.

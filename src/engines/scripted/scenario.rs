@@ -45,6 +45,26 @@ pub struct Scenario {
     pub(super) record: Option<PathBuf>,
     /// Tried in order for every prompt.
     pub(super) turns: Vec<Turn>,
+    /// What the judge of a goal says, one word after the other; the last one again and again.
+    pub(super) judge: Vec<Judgement>,
+}
+
+/// What the judge of a goal says when the agent stops.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Judgement {
+    /// The goal is reached.
+    #[serde(default)]
+    pub(super) ok: bool,
+    /// It never can be.
+    #[serde(default)]
+    pub(super) impossible: bool,
+    /// The judge gives no usable word.
+    #[serde(default)]
+    pub(super) broken: bool,
+    /// Why.
+    #[serde(default)]
+    pub(super) reason: String,
 }
 
 /// One answer.
@@ -230,12 +250,16 @@ fn read(bytes: &[u8], base: &Path) -> Result<Scenario, String> {
         Some(Value::Array(turns)) if !turns.is_empty() => turns,
         Some(_) | None => return Err("turns: must be a list of at least one turn".to_owned()),
     };
+    let judge = match map.remove("judge") {
+        None => Vec::new(),
+        Some(list) => serde_json::from_value(list).map_err(|e| format!("judge: {e}"))?,
+    };
     // For people only.
     map.remove("description");
-    unknown(&map, "", "record, turns, description")?;
+    unknown(&map, "", "record, turns, judge, description")?;
     let turns =
         turns.into_iter().enumerate().map(|(i, t)| turn(t, &format!("turns[{i}]"))).collect::<Result<_, _>>()?;
-    Ok(Scenario { record, turns })
+    Ok(Scenario { record, turns, judge })
 }
 
 fn turn(value: Value, at: &str) -> Result<Turn, String> {
@@ -348,6 +372,9 @@ mod tests {
         let scenario = read(text.as_bytes(), Path::new("/base")).unwrap();
         assert_eq!(scenario.record, Some("/base/r.jsonl".into()));
         assert_eq!(scenario.turns[0].steps.len(), 24);
+        let judged = br#"{"turns":[{"steps":[]}],"judge":[{"reason":"no"},{"ok":true}]}"#;
+        let judge = read(judged, Path::new("/")).unwrap().judge;
+        assert!(!judge[0].ok && judge[0].reason == "no" && judge[1].ok);
     }
 
     #[test]
@@ -355,6 +382,7 @@ mod tests {
         assert!(problem("{").starts_with("not JSON"));
         assert!(problem("[]").starts_with("not an object"));
         assert!(problem(r#"{"turns":[]}"#).starts_with("turns:"));
+        assert!(problem(r#"{"turns":[{"steps":[]}],"judge":[{"okay":true}]}"#).starts_with("judge: unknown field"));
         assert!(problem(r#"{"turns":[{"steps":[]}],"x":1}"#).starts_with("x: unknown field"));
         assert!(problem(r#"{"turns":[{"steps":[],"stpes":1}]}"#).starts_with("turns[0].stpes: unknown field"));
         assert!(

@@ -33,6 +33,8 @@ pub(super) enum End {
     Denied,
     /// As failed.
     Failed(String),
+    /// A command that needs no model was answered.
+    Command(String),
     /// At the most replies it may have.
     TooMany(u64),
     /// On an error of the provider.
@@ -95,6 +97,24 @@ impl Account {
         )
     }
 
+    /// What the program itself says.
+    pub(super) fn own_text(&self, text: &str) -> Value {
+        self.assistant(&json!({ "type": "text", "text": text }), "<synthetic>")
+    }
+
+    /// What the judge of a goal says to the agent.
+    pub(super) fn feedback(&self, text: &str) -> Value {
+        let content = json!([{ "type": "text", "text": text }]);
+        self.line(json!({ "type": "user", "message": { "role": "user", "content": content }, "isSynthetic": true,
+            "parent_tool_use_id": null }))
+    }
+
+    /// The judge of a goal gave no usable word.
+    pub(super) fn judge_failed(&self) -> Value {
+        self.line(json!({ "type": "system", "subtype": "notification", "key": "stop-hook-error",
+            "text": "Stop hook error occurred" }))
+    }
+
     /// The reply that stands for an error of the provider.
     pub(super) fn synthetic(&self, class: Class, text: &str) -> Value {
         let mut line = self.assistant(&json!({ "type": "text", "text": text }), "<synthetic>");
@@ -108,6 +128,7 @@ impl Account {
     pub(super) fn result(&self, end: &End) -> Value {
         let (subtype, is_error, terminal, stop) = match end {
             End::Done(_) => ("success", false, "completed", Some("end_turn")),
+            End::Command(_) => ("success", false, "", None),
             End::Aborted => ("error_during_execution", true, "aborted_streaming", None),
             End::Denied => ("error_during_execution", true, "aborted_tools", Some("tool_use")),
             End::Failed(_) => ("error_during_execution", true, "completed", None),
@@ -128,6 +149,11 @@ impl Account {
         let Some(map) = line.as_object_mut() else { return line };
         let (key, told) = match end {
             End::Done(text) => ("result", json!(text)),
+            End::Command(text) => {
+                map.remove("terminal_reason");
+                map.insert("num_turns".into(), 0.into());
+                ("result", json!(text))
+            }
             End::Failed(text) => ("errors", json!([text])),
             End::TooMany(n) => ("errors", json!([format!("Reached maximum number of turns ({n})")])),
             End::Aborted | End::Denied => ("errors", json!(["the turn was cut off"])),

@@ -33,10 +33,11 @@ pub(super) struct Asking {
 }
 
 impl StreamJson {
-    /// The real program in a permission mode. `forward`: what sub-agents say is sent too.
-    pub fn claude(mode: &str, forward: bool) -> Self {
+    /// The same for the real program in a permission mode. `forward`: what sub-agents say is sent too.
+    #[must_use]
+    pub fn real(self, mode: &str, forward: bool) -> Self {
         let mode = mode.to_owned();
-        Self { asking: Asking { real: true, forward, mode, ..Asking::default() }, ..Self::default() }
+        Self { asking: Asking { real: true, forward, mode, ..Asking::default() }, ..self }
     }
 
     /// The first request.
@@ -115,7 +116,7 @@ impl StreamJson {
             return steps;
         }
         if self.asking.control.is_some() || !self.asking.steered.is_empty() {
-            let answer = parse::value(bytes).and_then(|value| self.look(&value));
+            let answer = parse::value(bytes).and_then(|value| self.awaited(&value));
             if let Some(answer) = answer {
                 return vec![answer];
             }
@@ -124,7 +125,7 @@ impl StreamJson {
     }
 
     /// Looks at a line for what is waited for.
-    fn look(&mut self, value: &Value) -> Option<Step> {
+    fn awaited(&mut self, value: &Value) -> Option<Step> {
         match str_of(value, "type") {
             "user" if flag(value, "isReplay") => {
                 let uuid = str_of(value, "uuid");

@@ -70,7 +70,7 @@ fn class(signals: &Signals<'_>) -> ErrorClass {
 
 /// When a limit ends, as far as a message says so unmistakably: an epoch after a bar, an RFC 3339 instant,
 /// or a time of day with its zone.
-fn reset_time(text: &str, now: Time) -> Option<Time> {
+pub(crate) fn reset_time(text: &str, now: Time) -> Option<Time> {
     if let Some((_, tail)) = text.rsplit_once('|') {
         let digits: String = tail.trim().chars().take_while(char::is_ascii_digit).collect();
         match (digits.len(), digits.parse::<i64>()) {

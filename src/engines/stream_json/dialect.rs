@@ -1,9 +1,9 @@
 //! The protocol as a [`Dialect`].
 
-use super::StreamJson;
+use super::{StreamJson, goal};
 use crate::{
     engines::{
-        Ask, EngineError, Message, TurnOutcome,
+        Ask, EngineError, GoalSet, Message, TurnOutcome,
         dialect::{Dialect, Step},
         not_supported,
     },
@@ -18,6 +18,7 @@ impl Dialect for StreamJson {
     }
 
     fn begin(&mut self, message: &Message<'_>) -> Vec<String> {
+        goal::forget(self);
         self.begin_message(message)
     }
 
@@ -36,11 +37,26 @@ impl Dialect for StreamJson {
     }
 
     fn steer(&mut self, text: &str) -> Result<Vec<String>, EngineError> {
-        self.steer_turn(text)
+        // Outside a goal a message can become a turn of its own, whose end nobody would expect.
+        match self.goal_steer(text) {
+            Some(lines) => Ok(lines),
+            None => self.steer_turn(text),
+        }
     }
 
     fn ask(&mut self, ask: &Ask) -> Result<Vec<String>, EngineError> {
-        self.question(ask).ok_or_else(|| not_supported(&format!("this engine has no {}", ask.name())))
+        let about_goals = self.goal_ask(ask).or_else(|| self.question(ask).map(Ok));
+        about_goals.unwrap_or_else(|| Err(not_supported(&format!("this engine has no {}", ask.name()))))
+    }
+
+    fn goal(&mut self, set: Option<&GoalSet>, _reactivate: bool) -> Result<Vec<String>, EngineError> {
+        // A goal that stands still here is one nobody says anything to, so going on is all it takes.
+        self.goal_lines(set)
+    }
+
+    fn goal_pause(&mut self) -> Vec<String> {
+        self.pausing();
+        self.interrupt()
     }
 
     fn tool_open(&self) -> bool {
@@ -48,7 +64,7 @@ impl Dialect for StreamJson {
     }
 
     fn cut_off(&mut self, error: EngineError) -> TurnOutcome {
-        StreamJson::cut_off(self, error)
+        goal::cut(self, error)
     }
 
     fn native_id(&self) -> Option<&str> {

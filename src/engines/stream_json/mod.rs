@@ -4,11 +4,13 @@
 //! replayed into it.
 
 mod asking;
-mod classify;
+pub(super) mod classify;
 mod dialect;
-mod parse;
+mod goal;
+pub(super) mod parse;
 #[cfg(test)]
 mod replay;
+mod transcript;
 mod usage;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -16,9 +18,10 @@ use std::collections::{BTreeSet, VecDeque};
 use serde_json::{Value, json};
 
 pub use super::dialect::Step;
-use super::{EngineError, ErrorClass, PermissionDenial, TurnEvent, TurnOutcome, Usage};
+use super::{EngineError, ErrorClass, KnownGoal, PermissionDenial, TurnEvent, TurnOutcome, Usage};
 use crate::model::Time;
 use classify::{Signals, classify};
+pub(crate) use transcript::Transcript;
 use usage::{Partial, Totals};
 
 /// Told to an agent whose tool call is refused; it can go on without.
@@ -60,6 +63,14 @@ pub struct StreamJson {
     model: Option<String>,
     /// What only the real program does.
     asking: asking::Asking,
+    /// The goal that is followed.
+    goal: Option<goal::Goal>,
+    /// Something about goals that was asked.
+    question: Option<goal::Question>,
+    /// The goal of the conversation as it was known before this process.
+    known: Option<KnownGoal>,
+    /// Where the program writes down how a goal ended.
+    transcript: Option<Transcript>,
 }
 
 /// A message of ours as a line. Text that looks like a command of the program gets a leading space, which
@@ -78,6 +89,11 @@ impl StreamJson {
     /// A process that has said nothing yet.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same for a program that follows goals: what is known of the conversation's, and where its session files lie.
+    pub(crate) fn with_goals(known: Option<KnownGoal>, transcript: Transcript) -> Self {
+        Self { known, transcript: Some(transcript), ..Self::default() }
     }
 
     /// The conversation's id, once the program confirmed it.
@@ -128,13 +144,23 @@ impl StreamJson {
             let text = cut(&String::from_utf8_lossy(bytes), MAX_SUMMARY);
             return vec![Step::Event(TurnEvent::Note(format!("not a line of the protocol: {text}")))];
         };
-        match str_of(&value, "type") {
-            "system" => self.system(&value),
-            "assistant" => self.assistant(&value),
-            "user" => self.user(&value),
-            "result" => self.result(&value, now),
-            "control_request" => self.asked(&value),
-            "control_response" => self.answered(&value),
+        if self.goal.is_some() {
+            self.goal_line(&value, now)
+        } else if self.question.is_some() {
+            self.asked_line(&value, now)
+        } else {
+            self.value(&value, now)
+        }
+    }
+
+    fn value(&mut self, value: &Value, now: Time) -> Vec<Step> {
+        match str_of(value, "type") {
+            "system" => self.system(value),
+            "assistant" => self.assistant(value),
+            "user" => self.user(value),
+            "result" => self.result(value, now),
+            "control_request" => self.asked(value),
+            "control_response" => self.answered(value),
             "rate_limit_event" => {
                 let info = value.get("rate_limit_info");
                 if info.map(|i| str_of(i, "status")) == Some("rejected") {
@@ -380,7 +406,8 @@ fn blocks(message: &Value) -> impl Iterator<Item = &Value> {
     message.get("content").and_then(Value::as_array).into_iter().flatten()
 }
 
-fn str_of<'a>(value: &'a Value, key: &str) -> &'a str {
+/// A text member; empty when there is none.
+pub(super) fn str_of<'a>(value: &'a Value, key: &str) -> &'a str {
     value.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
@@ -389,7 +416,7 @@ fn flag(value: &Value, key: &str) -> bool {
 }
 
 /// The telling argument of a tool call on one line.
-fn summary(input: &Value) -> String {
+pub(super) fn summary(input: &Value) -> String {
     let told = ["command", "file_path", "path", "pattern", "url", "query", "description"];
     let found = told.iter().map(|k| str_of(input, k)).find(|s| !s.is_empty());
     let text = found.map_or_else(|| if input.is_null() { String::new() } else { input.to_string() }, str::to_owned);
@@ -397,7 +424,7 @@ fn summary(input: &Value) -> String {
 }
 
 /// `text` on one line, at most `max` characters.
-fn cut(text: &str, max: usize) -> String {
+pub(super) fn cut(text: &str, max: usize) -> String {
     let mut out: String = text.chars().take(max).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.chars().nth(max).is_some() {
         out.push('…');

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// The value on a line. Invalid UTF-8 and raw control characters inside strings are escaped rather than
 /// making the line worthless; `None` when it is not JSON even then.
-pub(super) fn value(bytes: &[u8]) -> Option<Value> {
+pub(in crate::engines) fn value(bytes: &[u8]) -> Option<Value> {
     let value = serde_json::from_slice(bytes).or_else(|_| serde_json::from_str(&escaped(bytes)));
     value.ok().filter(Value::is_object)
 }

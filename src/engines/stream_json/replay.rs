@@ -111,12 +111,11 @@ fn replay(name: &str) -> (Vec<TurnOutcome>, Vec<Step>, StreamJson) {
     }
     for line in recorded(name).lines() {
         for step in machine.line(line.as_bytes(), Time::from_millis(0)) {
-            match step {
-                Step::Ended(outcome) => {
-                    outcomes.push(*outcome);
-                    machine.begin_turn();
-                }
-                other => steps.push(other),
+            if let Step::Ended(outcome) = step {
+                outcomes.push(*outcome);
+                machine.begin_turn();
+            } else {
+                steps.push(step);
             }
         }
     }

@@ -3,6 +3,7 @@
 //! Reads and writes shapes only; what a spec refers to (directories, engines, runs) is `validate`'s.
 
 mod fields;
+mod goal;
 mod nodes;
 mod read;
 mod write;

@@ -13,17 +13,22 @@ use crate::{
     model::{
         NodeId, NodeKind, Problem,
         spec::{
-            AgentNode, ContractSource, EngineChoice, FanoutAgent, FanoutNode, GateNode, Route, RouterNode, SubflowNode,
-            SubflowSource, VerifierNode,
+            AgentNode, ContractSource, EngineChoice, FanoutAgent, FanoutNode, GateNode, Route, RouterNode, SandboxMode,
+            SubflowNode, SubflowSource, VerifierNode,
         },
     },
     verify::contract,
 };
 
-pub(super) const KINDS: &[&str] = &["agent", "fanout", "verifier", "human_gate", "router", "subflow"];
-const LATER: &[&str] = &["council", "goal", "autoloop", "ultraapp_synth", "ultraapp_deploy"];
-const EFFORTS: &[&str] = &["low", "medium", "high", "xhigh", "max", "ultra", "auto"];
+pub(super) const KINDS: &[&str] = &["agent", "fanout", "verifier", "human_gate", "router", "subflow", "goal"];
+const LATER: &[&str] = &["council", "autoloop", "ultraapp_synth", "ultraapp_deploy"];
+pub(super) const EFFORTS: &[&str] = &["low", "medium", "high", "xhigh", "max", "ultra", "auto"];
 const PERMISSION_MODES: &[&str] = &["acceptEdits", "bypassPermissions", "plan", "auto", "manual", "default", "dontAsk"];
+
+/// Where an agent's own choice stands.
+const OWN: [&str; 4] = ["engine", "model", "permissionMode", "acpAgent"];
+/// Where the choice of who merges stands.
+const SYNTHESIS: [&str; 4] = ["synthesisEngine", "synthesisModel", "synthesisPermissionMode", "synthesisAcpAgent"];
 
 /// Reads what the node's `kind` asks for.
 pub(super) fn read_kind(f: &mut Fields<'_>, out: &mut Vec<Problem>, warnings: &mut Vec<Problem>) -> Option<NodeKind> {
@@ -39,6 +44,7 @@ pub(super) fn read_kind(f: &mut Fields<'_>, out: &mut Vec<Problem>, warnings: &m
         "human_gate" => f.required("prompt", out).map(|prompt| NodeKind::HumanGate(GateNode { prompt })),
         "router" => router(f, out).map(NodeKind::Router),
         "subflow" => subflow(f, out).map(NodeKind::Subflow),
+        "goal" => super::goal::read(f, out).map(NodeKind::Goal),
         later if LATER.contains(&later) => {
             f.problem("kind", format!("{NOT_YET}: '{later}'; use one of {}", KINDS.join(", ")), out);
             None
@@ -50,16 +56,23 @@ pub(super) fn read_kind(f: &mut Fields<'_>, out: &mut Vec<Problem>, warnings: &m
     }
 }
 
-/// Engine, model, effort and permission mode under the given field names.
-fn choice(f: &mut Fields<'_>, names: [&'static str; 3], out: &mut Vec<Problem>) -> EngineChoice {
-    let [engine, model, mode] = names;
+/// Engine, model, permission mode and ACP agent under the given field names.
+fn choice(f: &mut Fields<'_>, names: [&'static str; 4], out: &mut Vec<Problem>) -> EngineChoice {
+    let [engine, model, mode, acp] = names;
     EngineChoice {
         engine: f.string(engine, out),
         model: f.string(model, out),
         effort: None,
-        acp_agent: None,
+        acp_agent: f.string(acp, out),
         permission_mode: f.word(mode, PERMISSION_MODES, out).map(str::to_owned),
     }
+}
+
+/// What the agent may do to files.
+fn sandbox(f: &mut Fields<'_>, out: &mut Vec<Problem>) -> Option<SandboxMode> {
+    let words = SandboxMode::ALL.map(SandboxMode::as_str);
+    let word = f.word("sandboxMode", &words, out)?;
+    SandboxMode::ALL.into_iter().find(|mode| mode.as_str() == word)
 }
 
 fn ids(f: &mut Fields<'_>, key: &'static str, out: &mut Vec<Problem>) -> Vec<NodeId> {
@@ -75,7 +88,7 @@ fn ids(f: &mut Fields<'_>, key: &'static str, out: &mut Vec<Problem>) -> Vec<Nod
 }
 
 /// A credential-bearing program config is never part of a spec that is written to disk.
-fn no_custom_engine(f: &mut Fields<'_>, out: &mut Vec<Problem>) {
+pub(super) fn no_custom_engine(f: &mut Fields<'_>, out: &mut Vec<Problem>) {
     if f.raw("customEngine").is_some() {
         f.problem("customEngine", "never part of a spec, because specs are written to disk", out);
     }
@@ -84,7 +97,7 @@ fn no_custom_engine(f: &mut Fields<'_>, out: &mut Vec<Problem>) {
 fn agent(f: &mut Fields<'_>, out: &mut Vec<Problem>) -> Option<AgentNode> {
     let prompt = f.required("prompt", out);
     let inputs = ids(f, "inputs", out);
-    let mut who = choice(f, ["engine", "model", "permissionMode"], out);
+    let mut who = choice(f, OWN, out);
     who.effort = f.word("effort", EFFORTS, out).map(str::to_owned);
     let cwd = f.string("cwd", out);
     let session_name = f.string("sessionName", out);
@@ -94,7 +107,6 @@ fn agent(f: &mut Fields<'_>, out: &mut Vec<Problem>) -> Option<AgentNode> {
         f.problem("sessionName", "use 1 to 128 letters, digits, '.', '_' or '-', starting with a letter or digit", out);
     }
     let append_system_prompt = f.string("appendSystemPrompt", out);
-    f.later("acpAgent", &[], out);
     f.later("isolation", &[json!("none"), json!("inPlace")], out);
     no_custom_engine(f, out);
     Some(AgentNode { prompt: prompt?, inputs, choice: who, cwd, session_name, append_system_prompt })
@@ -116,12 +128,11 @@ fn fanout(f: &mut Fields<'_>, out: &mut Vec<Problem>) -> Option<FanoutNode> {
         Some(items) => fanout_agents(items, out),
     };
     let synthesize = f.boolean("synthesize", out).unwrap_or(false);
-    let synthesis = choice(f, ["synthesisEngine", "synthesisModel", "synthesisPermissionMode"], out);
+    let synthesis = choice(f, SYNTHESIS, out);
     let max_turns = f.integer("maxTurnsPerAgent", 1, 100_000, out).and_then(|n| u32::try_from(n).ok());
     let max_budget_usd = f.positive("maxBudgetUsd", out);
     let cwd = f.string("cwd", out);
     let agent_timeout_ms = f.integer("agentTimeoutMs", 1, LIMIT_MS_MAX, out);
-    f.later("synthesisAcpAgent", &[], out);
     f.later("isolation", &[json!("none"), json!("inPlace")], out);
     f.later("select", &[json!("all")], out);
     f.later("merge", &[], out);
@@ -156,17 +167,16 @@ pub(crate) fn fanout_agents(items: Vec<(String, &Value)>, out: &mut Vec<Problem>
         {
             f.problem("name", format!("'{}' is used twice", shown(name)), out);
         }
-        let mut who = choice(&mut f, ["engine", "model", "permissionMode"], out);
+        let mut who = choice(&mut f, OWN, out);
         who.effort = f.word("effort", EFFORTS, out).map(str::to_owned);
         let persona = f.string("persona", out);
         let prompt = f.string("prompt", out).filter(|p| !p.trim().is_empty());
-        f.later("acpAgent", &[], out);
         f.later("baseUrl", &[], out);
-        f.later("sandboxMode", &[], out);
+        let sandbox = sandbox(&mut f, out);
         no_custom_engine(&mut f, out);
         f.finish(out);
         if let Some(name) = name {
-            agents.push(FanoutAgent { name, choice: who, persona, prompt });
+            agents.push(FanoutAgent { name, choice: who, sandbox, persona, prompt });
         }
     }
     agents
@@ -197,7 +207,7 @@ fn verifier(f: &mut Fields<'_>, out: &mut Vec<Problem>, warnings: &mut Vec<Probl
     let cwd = f.string("cwd", out);
     let advisory = f.boolean("advisory", out).unwrap_or(false);
     f.later("cleanroom", &[json!(false)], out);
-    let mut who = choice(f, ["engine", "model", "permissionMode"], out);
+    let mut who = choice(f, OWN, out);
     who.effort = f.word("effort", EFFORTS, out).map(str::to_owned);
     Some(VerifierNode { contract: contract?, cwd, advisory, choice: who })
 }

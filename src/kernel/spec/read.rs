@@ -244,7 +244,7 @@ fn check_references(list: &[Node], base: &str, document: &Value, out: &mut Vec<P
             }
             NodeKind::Agent(agent) => agent.inputs.iter().for_each(|id| need("inputs".to_owned(), id)),
             NodeKind::Fanout(fanout) => fanout.inputs.iter().for_each(|id| need("inputs".to_owned(), id)),
-            NodeKind::Verifier(_) | NodeKind::HumanGate(_) | NodeKind::Subflow(_) => {}
+            NodeKind::Verifier(_) | NodeKind::HumanGate(_) | NodeKind::Subflow(_) | NodeKind::Goal(_) => {}
         }
     }
 }

@@ -37,15 +37,16 @@ fn list<T: serde::Serialize>(map: &mut Map<String, Value>, key: &str, values: &[
     }
 }
 
-fn choice(map: &mut Map<String, Value>, who: &EngineChoice, names: [&str; 3]) {
-    let [engine, model, mode] = names;
+fn choice(map: &mut Map<String, Value>, who: &EngineChoice, names: [&str; 4]) {
+    let [engine, model, mode, acp] = names;
     put(map, engine, who.engine.as_ref());
     put(map, model, who.model.as_ref());
     put(map, mode, who.permission_mode.as_ref());
+    put(map, acp, who.acp_agent.as_ref());
 }
 
 fn own_choice(map: &mut Map<String, Value>, who: &EngineChoice) {
-    choice(map, who, ["engine", "model", "permissionMode"]);
+    choice(map, who, ["engine", "model", "permissionMode", "acpAgent"]);
     put(map, "effort", who.effort.as_ref());
 }
 
@@ -77,6 +78,7 @@ fn node(node: &Node) -> Value {
                 let mut entry = Map::new();
                 entry.insert("name".into(), json!(agent.name));
                 own_choice(&mut entry, &agent.choice);
+                put(&mut entry, "sandboxMode", agent.sandbox.as_ref());
                 put(&mut entry, "persona", agent.persona.as_ref());
                 put(&mut entry, "prompt", agent.prompt.as_ref());
                 Value::Object(entry)
@@ -85,7 +87,11 @@ fn node(node: &Node) -> Value {
             if n.synthesize {
                 map.insert("synthesize".into(), json!(true));
             }
-            choice(&mut map, &n.synthesis, ["synthesisEngine", "synthesisModel", "synthesisPermissionMode"]);
+            choice(
+                &mut map,
+                &n.synthesis,
+                ["synthesisEngine", "synthesisModel", "synthesisPermissionMode", "synthesisAcpAgent"],
+            );
             put(&mut map, "maxTurnsPerAgent", n.max_turns_per_agent);
             put(&mut map, "maxBudgetUsd", n.max_budget_usd);
             put(&mut map, "cwd", n.cwd.as_ref());
@@ -117,6 +123,17 @@ fn node(node: &Node) -> Value {
                 SubflowSource::Inline(spec) => spec.clone(),
             };
             map.insert("workflow".into(), workflow);
+        }
+        NodeKind::Goal(g) => {
+            map.insert("objective".into(), json!(g.objective));
+            own_choice(&mut map, &g.choice);
+            put(&mut map, "cwd", g.cwd.as_ref());
+            put(&mut map, "sandboxMode", g.sandbox);
+            list(&mut map, "launcher", &g.launcher);
+            put(&mut map, "threadId", g.thread_id.as_ref());
+            map.insert("tokenBudget".into(), json!(g.token_budget));
+            map.insert("capacityRetry".into(), json!(g.capacity_retry));
+            map.insert("stallMs".into(), json!(g.stall_ms));
         }
     }
     Value::Object(map)

@@ -140,7 +140,7 @@ impl Supervisor {
 
     /// Starts a program below it, in a process group of its own.
     pub async fn spawn(&self, spec: ChildSpec) -> Result<Child, Error> {
-        let ChildSpec { program, args, mut env, cwd, stdin } = spec;
+        let ChildSpec { program, args, mut env, cwd, stdin, writable } = spec;
         env.retain(|(name, _)| name != OWNER_VARIABLE && name != TREE_VARIABLE);
         env.push((OWNER_VARIABLE.into(), self.owner.clone().into()));
         env.push((TREE_VARIABLE.into(), self.shared.tree.clone().into()));
@@ -152,6 +152,7 @@ impl Supervisor {
             env: env.into_iter().map(|(name, value)| (Text(name), Text(value))).collect(),
             cwd: Text(cwd.into_os_string()),
             stdin: if stdin == Stdin::Pipe { Input::Pipe } else { Input::Null },
+            writable: writable.map(|paths| paths.into_iter().map(|path| Text(path.into_os_string())).collect()),
         };
         launch.check().map_err(&refused)?;
 
@@ -470,9 +471,8 @@ async fn read_all(shared: &Shared, hello: oneshot::Sender<Result<(), String>>) -
 async fn sweep(shared: &Shared) -> Ended {
     let entry = format!("{TREE_VARIABLE}={}", shared.tree);
     let session = Some(shared.pid);
-    let swept = tasks::blocking("sweep-tree", move || {
-        proctree::end_all(&SystemClock, Duration::ZERO, &mut || proctree::marked(&entry, session))
-    });
+    let swept =
+        tasks::blocking("sweep-tree", move || proctree::end_marked(&SystemClock, Duration::ZERO, &entry, session));
     match swept.await {
         Ok(Ok(swept)) => Ended::from_left(swept.left),
         Ok(Err(e)) => Ended::Left(vec![format!("unknown: {e}")]),

@@ -14,6 +14,10 @@
 //!  died or dropped    --end of file-->  the same without grace, then exits
 //! ```
 //!
+//! A supervisor's "nothing left" is the kernel's word (no child, with everything below adopted), never the result of a scan: a relay,
+//! whose links each start the next one and end, hides from scans. What has not ended within `KILL_LIMIT` is named to
+//! a server that lives; when the server is dead the supervisor stays until nothing is left.
+//!
 //! Output never passes through the supervisor: the pipes are made in the server and their far ends travel
 //! with the request. A supervisor that is itself killed leaves its tree to the server, which finds it by a
 //! variable with a random value (`CLAWO_TREE`) and by the supervisor's session. In that case alone something
@@ -23,12 +27,14 @@
 //! asked for are ended, and a program that leaves its group escapes.
 
 mod client;
+mod confine;
 mod protocol;
 mod subreaper;
 
 use std::{ffi::OsString, path::PathBuf};
 
 pub use client::{Child, Supervisor};
+pub use confine::can_confine;
 pub use subreaper::supervisor_main;
 
 /// Variable that names the server process which started something.
@@ -59,6 +65,9 @@ pub struct ChildSpec {
     pub cwd: PathBuf,
     /// Whether standard input is a pipe; otherwise it is empty.
     pub stdin: Stdin,
+    /// Where it may write, when it may not everywhere: then everything that its supervisor starts from now on is held
+    /// to these paths, and does not start where the kernel cannot hold it; see [`can_confine`].
+    pub writable: Option<Vec<PathBuf>>,
 }
 
 /// Standard input of a child.

@@ -11,7 +11,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwned};
 
 /// Raised when a message changes.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// Longest message: the kernel takes at most a few MiB of arguments and environment, written larger in JSON.
 pub(super) const MAX_FRAME: usize = 16 << 20;
@@ -38,6 +38,8 @@ pub(super) struct Launch {
     pub(super) env: Vec<(Text, Text)>,
     pub(super) cwd: Text,
     pub(super) stdin: Input,
+    /// Where it may write; everywhere when absent.
+    pub(super) writable: Option<Vec<Text>>,
 }
 
 impl Launch {
@@ -51,7 +53,11 @@ impl Launch {
         }
         let texts = || {
             let variables = self.env.iter().flat_map(|(name, value)| [name, value]);
-            [&self.program, &self.cwd].into_iter().chain(&self.args).chain(variables)
+            [&self.program, &self.cwd]
+                .into_iter()
+                .chain(&self.args)
+                .chain(variables)
+                .chain(self.writable.iter().flatten())
         };
         if texts().any(|text| text.0.as_bytes().contains(&0)) {
             return Err("a NUL byte in an argument, a variable or the directory".to_owned());
@@ -171,6 +177,7 @@ mod tests {
             env: vec![],
             cwd: odd.clone(),
             stdin: Input::Pipe,
+            writable: Some(vec![odd.clone()]),
         };
         let mut bytes = encode(&Request::Spawn { id: 7, launch }).unwrap();
         bytes.extend(encode(&Request::Signal { id: 8, pid: 1, signal: 2 }).unwrap());

@@ -1,6 +1,8 @@
 //! The supervisor process: one thread, one loop, no runtime. Starts programs, collects what ends, kills on demand.
 //!
-//! It reads no program output and decides nothing about programs; it never exits while its server lives.
+//! It reads no program output and decides nothing about programs; it never exits while its server listens. That
+//! nothing is left below it is never taken from a look at the process table, which is no picture of one moment, but
+//! from the kernel's answer that there is no child: with adoption every descendant has an ancestor among them.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -36,6 +38,9 @@ use super::{
 
 /// Pause between rounds of killing: long enough for the killed to end, short against any time limit.
 const ROUND: Duration = Duration::from_millis(2);
+
+/// The same once it has taken longer than it may and nobody waits for an answer.
+const LATE_ROUND: Duration = Duration::from_millis(500);
 
 /// Descriptors taken with one read; a request brings three.
 const FDS_PER_READ: usize = 16;
@@ -86,6 +91,8 @@ struct Subreaper {
     clock: SystemClock,
     socket: OwnedFd,
     server: Server,
+    /// The server's process.
+    parent: Option<Pid>,
     #[cfg(target_os = "linux")]
     signals: nix::sys::signalfd::SignalFd,
     incoming: Decoder,
@@ -116,6 +123,7 @@ impl Subreaper {
             clock: SystemClock,
             socket,
             server: Server::Alive,
+            parent: rustix::process::getppid(),
             #[cfg(target_os = "linux")]
             signals: {
                 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -152,7 +160,8 @@ impl Subreaper {
         let sleep = match self.ending.as_ref().map(|ending| ending.phase) {
             None => self.idle(),
             Some(Phase::Asked(until)) => Some(until.saturating_sub(self.clock.boot()) + Duration::from_millis(1)),
-            Some(Phase::Killing(_)) => Some(ROUND),
+            Some(Phase::Killing(until)) if self.clock.boot() < until => Some(ROUND),
+            Some(Phase::Killing(_)) => Some(LATE_ROUND),
         };
         let timeout = sleep.map_or(PollTimeout::NONE, |sleep| PollTimeout::try_from(sleep).unwrap_or(PollTimeout::MAX));
         let mut wanted = PollFlags::POLLIN;
@@ -206,6 +215,7 @@ impl Subreaper {
         if self.server == Server::Gone && !matches!(self.ending, Some(Ending { phase: Phase::Killing(_), .. })) {
             self.ending = Some(Ending { waiting: Vec::new(), phase: Phase::Killing(now + KILL_LIMIT) });
         }
+        let orphan = self.is_orphan();
         let ending = self.ending.as_mut()?;
         if self.empty {
             return self.finish(&[]);
@@ -217,16 +227,26 @@ impl Subreaper {
                 self.kill();
                 None
             }
-            Phase::Killing(until) if now < until => {
+            // What a dead server left is left to nobody, however long it takes.
+            Phase::Killing(until) if now < until || orphan => {
                 self.kill();
                 None
             }
-            Phase::Killing(_) => {
-                let left = self.below().unwrap_or_default();
-                let left: Vec<String> = left.iter().map(Process::label).collect();
-                self.finish(&left)
-            }
+            Phase::Killing(_) => match self.below() {
+                // There is something; that a look missed it is no answer.
+                Ok(left) if left.is_empty() => {
+                    self.kill();
+                    None
+                }
+                Ok(left) => self.finish(&left.iter().map(Process::label).collect::<Vec<_>>()),
+                Err(e) => self.finish(&[format!("unknown: {e}")]),
+            },
         }
+    }
+
+    /// Whether the server is dead, and not only done with us.
+    fn is_orphan(&self) -> bool {
+        self.server == Server::Gone && rustix::process::getppid() != self.parent
     }
 
     fn finish(&mut self, left: &[String]) -> Option<u8> {
@@ -237,12 +257,21 @@ impl Subreaper {
         (self.server == Server::Gone).then_some(status)
     }
 
+    /// What lives below; may miss what ends while it looks.
     fn below(&self) -> io::Result<Vec<Process>> {
-        proctree::descendants(proctree::own_pid())
+        let mut all = proctree::descendants(proctree::own_pid())?;
+        all.retain(|process| !process.is_dead());
+        Ok(all)
     }
 
-    fn kill(&self) {
-        if proctree::kill_round(&mut || self.below()).is_err() {
+    fn kill(&mut self) {
+        let own = proctree::own_pid();
+        let find = &mut || {
+            // The dead between two looks would make each longer than the one before.
+            self.reap();
+            self.below()
+        };
+        if proctree::kill_round(&|process| process.parent == own, find).is_err() {
             self.signal_groups(Signal::KILL);
         }
     }
@@ -355,6 +384,11 @@ impl Subreaper {
         command.args(launch.args.iter().map(|arg| &arg.0));
         command.env_clear().envs(launch.env.iter().map(|(name, value)| (&name.0, &value.0)));
         command.current_dir(cwd).process_group(0).stdin(stdin).stdout(stdout).stderr(stderr);
+        if let Some(writable) = &launch.writable {
+            // This process writes nothing itself, so it is held as well, and what it starts inherits that.
+            super::confine::confine(writable.iter().map(|path| Path::new(&path.0)))
+                .map_err(|e| (format!("the kernel cannot keep it from writing: {e}"), false))?;
+        }
         start_program(&mut command).map_err(|e| {
             // The file is there, so it is the program in its first line that is not.
             let interpreter = e.kind() == io::ErrorKind::NotFound;

@@ -59,6 +59,7 @@ pub(super) async fn run(asked: &Asked<'_>, context: &mut Context<'_>) -> Result<
         env: env.into_iter().map(|(k, v)| (k.into(), v.into())).collect(),
         cwd: cwd.clone(),
         stdin: Stdin::Null,
+        writable: None,
     };
     let started = context.verifier.clock.boot();
     let mut ran = context.processes.run(spec, Duration::from_millis(asked.timeout_ms), context.cancel).await?;

@@ -207,6 +207,7 @@ async fn capture_in(
         env: env.into_iter().map(|(k, v)| (k.into(), v.into())).collect(),
         cwd: dir.to_path_buf(),
         stdin: Stdin::Null,
+        writable: None,
     };
     let mut ran = context.processes.run(spec, limit, context.cancel).await?;
     let text = ran.text(&context.verifier.redactor, String::new(), String::new()).await;

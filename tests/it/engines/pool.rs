@@ -180,7 +180,9 @@ async fn claude_gets_its_settings_and_no_markers() {
 async fn wrong_choices_are_refused_with_what_would_be_right() {
     let mut bench = Bench::new();
     bench.config.env.insert("PATH".into(), "/nowhere".into());
-    bench.config.engine_bins.insert("claude".into(), "/nowhere/claude".into());
+    for engine in ["claude", "codex", "opencode", "gemini"] {
+        bench.config.engine_bins.insert(engine.into(), format!("/nowhere/{engine}").into());
+    }
     let pool = bench.pool(1);
     let bad = bench.scenario("bad", json!({ "turns": [{ "steps": [{ "sya": "x" }] }] }));
     let choice = |engine: Option<&str>, model: Option<&str>| EngineChoice {
@@ -188,13 +190,27 @@ async fn wrong_choices_are_refused_with_what_would_be_right() {
         model: model.map(Into::into),
         ..EngineChoice::default()
     };
+    let acp =
+        |engine: Option<&str>, agent: &str| EngineChoice { acp_agent: Some(agent.into()), ..choice(engine, None) };
     for (choice, code, words) in [
-        (choice(Some("codex"), None), Code::NotAvailableYet, "use one of claude, scripted"),
+        (choice(Some("codex-app"), None), Code::NotAvailableYet, "use one of claude, codex"),
+        (choice(Some("codex"), None), Code::EngineUnavailable, "CLAWO_CODEX_BIN"),
+        (choice(Some("opencode"), None), Code::EngineUnavailable, "/nowhere/opencode"),
+        (
+            choice(Some("acp"), None),
+            Code::EngineUnavailable,
+            "needs `acpAgent`, the agent it runs: one of opencode, claude",
+        ),
+        (acp(Some("acp"), "gemini"), Code::EngineUnavailable, "CLAWO_GEMINI_BIN"),
+        (acp(None, "nobody"), Code::EngineUnavailable, "no acp agent is called `nobody`; use one of opencode"),
+        (acp(Some("scripted"), "kimi"), Code::EngineUnavailable, "runs no acp agent"),
         (choice(Some("gemini"), None), Code::InvalidArgument, "`acp` with the gemini preset"),
         (choice(Some("cursor"), None), Code::InvalidArgument, "replacement"),
         (choice(Some("clod"), None), Code::InvalidArgument, "no engine is called `clod`"),
         (choice(Some("claude"), None), Code::EngineUnavailable, "CLAWO_CLAUDE_BIN"),
+        (choice(None, None), Code::EngineUnavailable, "npm install -g opencode-ai"),
         (choice(None, None), Code::EngineUnavailable, "engine \"scripted\""),
+        (choice(Some("custom"), None), Code::InvalidArgument, "customEngine"),
         (choice(Some("scripted"), None), Code::InvalidArgument, "demo-solve, echo, noop"),
         (choice(Some("scripted"), Some("ehco")), Code::InvalidArgument, "no built-in scenario is called `ehco`"),
         (choice(Some("scripted"), Some("/nowhere/x.json")), Code::InvalidArgument, "failed to read the scenario"),

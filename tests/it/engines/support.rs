@@ -10,7 +10,9 @@ use std::{
 use claw_orchestrator::{
     config::{Config, Server},
     engines::{ErrorClass, Limits, Pool, PooledSession, Registry, SessionSpec, Sink, TurnEvent, TurnOutcome},
+    git::Git,
     model::spec::EngineChoice,
+    nodes::read_only::ReadOnly,
     sys::{RealFs, SystemClock},
 };
 use serde_json::Value;
@@ -53,6 +55,14 @@ impl Bench {
 
     pub(crate) fn pool(&self, max: usize) -> Pool {
         Pool::new(Arc::new(self.registry()), &self.path("home"), Arc::new(RealFs), max)
+    }
+
+    /// A pool that gives read-only sessions a place; `confined` where the kernel can keep them there.
+    pub(crate) fn isolating_pool(&self, max: usize, confined: bool) -> Pool {
+        let git = Git { fs: Arc::new(RealFs), program: "git".into() };
+        let places = ReadOnly::new(git, &self.path("home"));
+        let places = if confined { places } else { places.watching_only() };
+        self.pool(max).with_isolation(Arc::new(places))
     }
 
     /// A scenario file; its prompts are recorded beside it.
@@ -179,7 +189,7 @@ pub(crate) fn alive(mark: &str) -> Vec<String> {
 pub(crate) async fn until(what: &str, test: impl Fn() -> bool) {
     let begun = Instant::now();
     while !test() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "never: {what}");
+        assert!(begun.elapsed() < Duration::from_secs(90), "never: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -9,15 +9,12 @@ use std::{
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use super::{living, lose_lock, say, sleeping};
+use super::{living, lose_lock, mark, say, sleeping};
 use crate::{
     server::host::{Host, PATIENCE, show, signal, within},
     support::{World, agent, check, git, with},
 };
 
-/// A look of an owner at its run and some time to act, and less than the three seconds an agent has when it is asked
-/// to end.
-const AT_ONCE: Duration = Duration::from_millis(2500);
 /// Longer than two looks of an owner at its run.
 const TWO_LOOKS: Duration = Duration::from_millis(800);
 
@@ -65,13 +62,15 @@ impl Picture {
     }
 }
 
-/// A first call that leaves a whole family behind and waits for ever, and later ones that do the work.
+/// A first call that leaves a whole family behind and waits for ever, and later ones that do the work. One of the family
+/// writes down that it was asked to end.
 fn first_hangs(world: &World, mark: &str) -> String {
     let script = format!(
         r#"echo call >> ../calls
         mkdir ../once 2>/dev/null || {{ echo by the second > value; exit 0; }}
         setsid sleep {mark} &
-        (setsid sh -c 'trap "" TERM HUP INT; while :; do sleep 1; done' {mark} &)
+        (setsid sh -c 'trap "" HUP INT; trap "echo asked >> ../asked" TERM; touch ../able
+            while :; do sleep 1; done' {mark} &)
         sh -c 'kill -STOP $$; sleep {mark}' &
         exec sleep {mark}"#
     );
@@ -84,6 +83,20 @@ fn first_hangs(world: &World, mark: &str) -> String {
             { "say": "done" },
         ] }]),
     )
+}
+
+/// The first call is made and all of its family is there.
+fn has_family(world: &World, mark: &str) {
+    within(PATIENCE, "the first agent and its family", || {
+        living(mark).len() >= 4 && world.root().join("able").exists()
+    });
+}
+
+/// The family is ended, and sooner than those that are asked first, because its owner's successor works there too.
+#[track_caller]
+fn killed_unasked(world: &World, mark: &str) {
+    within(PATIENCE, "the woken one ends its agents", || living(mark).is_empty());
+    assert!(!world.root().join("asked").exists(), "they were given time to end by themselves");
 }
 
 fn calls(world: &World) -> usize {
@@ -110,12 +123,13 @@ fn code(host: &mut Host, request: u64) -> Value {
 #[test]
 fn a_sleeping_owner_wakes_to_a_finished_run() {
     let world = World::new();
-    let model = first_hangs(&world, "47120701");
+    let family = mark(47_120_701);
+    let model = first_hangs(&world, &family);
     let spec = json!({ "name": "sleep", "contract": check(&["test", "-e", "value"]),
         "nodes": [agent("work", "Work.", &model), agent("last", "Say it.", "noop")] });
     let mut a = Host::open(&world);
     a.start(&world, "slept", spec);
-    within(PATIENCE, "the first agent and its family", || living("47120701").len() >= 4);
+    has_family(&world, &family);
     std::thread::sleep(TWO_LOOKS);
     let wait = a.send_call("workflow_status", json!({ "runId": "slept", "waitMs": 50_000 }));
     std::thread::sleep(Duration::from_millis(100));
@@ -128,13 +142,12 @@ fn a_sleeping_owner_wakes_to_a_finished_run() {
     b.call("workflow_resume", json!({ "runId": "slept" }));
     let done = b.until("slept", |v| v["endedAt"].is_string());
     assert_eq!((&done["state"], &done["outcome"]), (&json!("completed"), &json!("verified")), "{done:#}");
-    assert!(!living("47120701").is_empty(), "the sleeper's agents live: it cannot end them");
+    assert!(!living(&family).is_empty(), "the sleeper's agents live: it cannot end them");
     within(PATIENCE, "B has let go", || show(&world, "slept")["live"] == false);
     let before = Picture::of(&world, "slept");
 
     signal(a.pid(), Signal::SIGCONT);
-    // Sooner than the time an agent has to end by itself, because it works where its successor does.
-    within(AT_ONCE, "the woken one ends its agents", || living("47120701").is_empty());
+    killed_unasked(&world, &family);
     assert_eq!(code(&mut a, steer), "superseded");
     assert_eq!(code(&mut a, cancel), "superseded");
     let seen = a.answer(wait)["result"]["structuredContent"].clone();
@@ -184,10 +197,12 @@ fn the_answer_of_a_sleepers_agent_does_not_count() {
 #[test]
 fn a_woken_owner_starts_no_agent() {
     let world = World::new();
+    let agent_of_b = mark(47_120_703);
+    let script = format!("echo $CLAWO_OWNER >> ../calls; mkdir ../once 2>/dev/null && exit 0; exec sleep {agent_of_b}");
     let model = world.scenario(
         "flaky",
         json!([{ "times": 0, "steps": [
-            { "run": ["sh", "-c", "echo $CLAWO_OWNER >> ../calls; mkdir ../once 2>/dev/null && exit 0; exec sleep 47120703"] },
+            { "run": ["sh", "-c", script] },
             { "fail": "not yet" },
         ] }]),
     );
@@ -201,7 +216,7 @@ fn a_woken_owner_starts_no_agent() {
     b.call("workflow_resume", json!({ "runId": "due" }));
     within(PATIENCE, "the second agent, B's", || calls(&world) == 2);
     std::thread::sleep(Duration::from_millis(500));
-    let (ours, lines) = (sleeping("47120703"), super::log_of(&world, "due").len());
+    let (ours, lines) = (sleeping(&agent_of_b), super::log_of(&world, "due").len());
     signal(a.pid(), Signal::SIGCONT);
     std::thread::sleep(2 * TWO_LOOKS);
     let view = a.until("due", |_| true);
@@ -210,7 +225,7 @@ fn a_woken_owner_starts_no_agent() {
     let owners = std::fs::read_to_string(world.root().join("calls")).unwrap();
     assert_ne!(owners.lines().next(), owners.lines().nth(1), "each called by its own server");
     assert_eq!(a.close().0, 0);
-    assert_eq!(sleeping("47120703"), ours, "B's agent is untouched");
+    assert_eq!(sleeping(&agent_of_b), ours, "B's agent is untouched");
     b.call("workflow_cancel", json!({ "runId": "due" }));
 }
 
@@ -219,10 +234,11 @@ fn a_woken_owner_starts_no_agent() {
 #[test]
 fn a_sleeper_is_a_stranger_in_the_run_made_anew() {
     let world = World::new();
-    let model = first_hangs(&world, "47120704");
+    let (family, stranger) = (mark(47_120_704), mark(47_120_705));
+    let model = first_hangs(&world, &family);
     let mut a = Host::open(&world);
     a.start(&world, "again", json!({ "name": "old", "nodes": [agent("work", "Work.", &model)] }));
-    within(PATIENCE, "the first agent and its family", || living("47120704").len() >= 4);
+    has_family(&world, &family);
     stop(&a);
     let steer = a.send_call("workflow_steer", json!({ "runId": "again", "text": "for the former" }));
     let cancel = a.send_call("workflow_cancel", json!({ "runId": "again", "reason": "the former" }));
@@ -232,23 +248,23 @@ fn a_sleeper_is_a_stranger_in_the_run_made_anew() {
     let hang = world.scenario(
         "new",
         json!([{ "times": 0, "steps": [
-        { "spawn": { "argv": ["sleep", "47120705"], "newSession": true } },
+        { "spawn": { "argv": ["sleep", stranger], "newSession": true } },
         { "run": ["sh", "-c", "while [ ! -e ../go ]; do sleep 0.05; done"] },
         { "say": "new" },
     ] }]),
     );
     b.start(&world, "again", json!({ "name": "new", "nodes": [agent("other", "Work.", &hang)] }));
-    within(PATIENCE, "the new agent and its child", || !sleeping("47120705").is_empty());
+    within(PATIENCE, "the new agent and its child", || !sleeping(&stranger).is_empty());
     std::thread::sleep(TWO_LOOKS);
-    let (before, ours) = (Picture::of(&world, "again"), living("47120705"));
+    let (before, ours) = (Picture::of(&world, "again"), living(&stranger));
 
     signal(a.pid(), Signal::SIGCONT);
-    within(Duration::from_secs(8), "the woken one ends its agents", || living("47120704").is_empty());
+    killed_unasked(&world, &family);
     assert_eq!(code(&mut a, steer), "superseded");
     assert_eq!(code(&mut a, cancel), "superseded");
     std::thread::sleep(TWO_LOOKS);
     before.is_still(&world, "again");
-    assert_eq!(living("47120705"), ours, "the agents of the new run are not A's");
+    assert_eq!(living(&stranger), ours, "the agents of the new run are not A's");
     std::fs::write(world.root().join("go"), "").unwrap();
     let done = b.until("again", |v| v["endedAt"].is_string());
     assert_eq!((&done["state"], &done["workflow"]), (&json!("completed"), &json!("new")), "{done:#}");

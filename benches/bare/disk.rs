@@ -5,7 +5,7 @@
 
 use std::{io, path::Path, time::Duration};
 
-#[path = "../benches/common/bare.rs"]
+#[path = "../common/bare.rs"]
 mod bare;
 
 fn main() -> io::Result<()> {
