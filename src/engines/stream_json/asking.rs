@@ -33,10 +33,11 @@ pub(super) struct Asking {
 }
 
 impl StreamJson {
-    /// The real program in a permission mode. `forward`: what sub-agents say is sent too.
-    pub fn claude(mode: &str, forward: bool) -> Self {
+    /// The same for the real program in a permission mode. `forward`: what sub-agents say is sent too.
+    #[must_use]
+    pub fn real(self, mode: &str, forward: bool) -> Self {
         let mode = mode.to_owned();
-        Self { asking: Asking { real: true, forward, mode, ..Asking::default() }, ..Self::default() }
+        Self { asking: Asking { real: true, forward, mode, ..Asking::default() }, ..self }
     }
 
     /// The first request.

@@ -30,7 +30,7 @@ fn a_killed_server_loses_no_conversation() {
     let mut first = host(&world);
     first.call("session_start", args.clone());
     let turn = first.call("session_send", json!({ "name": "a", "message": "one" }));
-    first.send_call("session_send", json!({ "name": "a", "message": "hang" }));
+    first.send_call("session_send", json!({ "name": "a", "message": "hang!" }));
     within(PATIENCE, "the second turn begins", || world.prompts("echo").len() == 2);
     first.crash();
     within(PATIENCE, "its agent ends", || processes(&model).is_empty());
@@ -61,7 +61,7 @@ fn a_stopped_server_leaves_sessions_in_order() {
     let mut first = host(&world);
     first.call("session_start", json!({ "name": "a", "engine": "scripted", "model": model, "cwd": world.project() }));
     let turn = first.call("session_send", json!({ "name": "a", "message": "one" }));
-    first.send_call("session_send", json!({ "name": "a", "message": "hang" }));
+    first.send_call("session_send", json!({ "name": "a", "message": "hang!" }));
     within(PATIENCE, "the second turn begins", || world.prompts("echo").len() == 2);
     signal(first.pid(), Signal::SIGTERM);
     assert!(ended(first.child(), Duration::from_secs(10)).is_some(), "it ends by itself");

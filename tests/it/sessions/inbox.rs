@@ -28,8 +28,8 @@ async fn messages_are_delivered_or_kept() {
     while sessions.overview().await.unwrap().sessions.iter().any(|s| s.entry.state.as_str() == "busy") {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let busy = sessions.begin("worker", SendRequest::from("hang")).await.unwrap();
-    happens("it works", || world.prompts("echo").iter().any(|p| p == "hang")).await;
+    let busy = sessions.begin("worker", SendRequest::from("hang!")).await.unwrap();
+    happens("it works", || world.prompts("echo").iter().any(|p| p == "hang!")).await;
     for n in 0..3 {
         let sent = sessions.send_to("boss", "worker", &format!("wait {n}"), None).await.unwrap();
         assert_eq!((sent.delivered, sent.queued), (false, true));

@@ -55,7 +55,7 @@ async fn fifty_sends_are_answered_in_order() {
     let asked: BTreeSet<String> = world.prompts("echo").into_iter().collect();
     assert_eq!(asked.len(), 50);
 
-    let mut sends = vec![send("hang".to_owned())];
+    let mut sends = vec![send("hang!".to_owned())];
     happens("the turn begins", || world.prompts("echo").len() == 51).await;
     sends.extend((0..49).map(|n| send(format!("late {n}"))));
     while sessions.overview().await.unwrap().sessions[0].queued < 49 {
@@ -81,15 +81,15 @@ async fn a_timed_out_turn_is_interrupted() {
     let (sessions, model) = (plain(&world), echo(&world));
     start(&sessions, &world, "a", &model).await;
     said(&sessions, "a", "first").await;
-    for text in ["hang", "stubborn"] {
+    for text in ["hang!", "stubborn"] {
         let timeout = Some(Duration::from_millis(300));
         let request = SendRequest { message: text.to_owned(), timeout, ..SendRequest::default() };
         let error = sessions.send("a", request).await.unwrap_err();
         assert_eq!(error.code(), Code::TurnTimeout, "{error}");
         assert_eq!(said(&sessions, "a", "next").await, "you said next");
     }
-    let begun = sessions.begin("a", SendRequest::from("hang")).await.unwrap();
-    happens("the turn begins", || world.prompts("echo").iter().filter(|p| *p == "hang").count() == 2).await;
+    let begun = sessions.begin("a", SendRequest::from("hang!")).await.unwrap();
+    happens("the turn begins", || world.prompts("echo").iter().filter(|p| *p == "hang!").count() == 2).await;
     assert!(sessions.interrupt("a").await.unwrap());
     let ended = begun.end().await.unwrap();
     assert!(!ended.ok && ended.error.is_some(), "{ended:?}");

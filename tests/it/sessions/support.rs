@@ -78,7 +78,7 @@ pub(super) fn echo(world: &World) -> String {
     world.scenario(
         "echo",
         json!([
-            { "match": "hang", "times": 0, "steps": [{ "say": "thinking" }, "hang"] },
+            { "match": "hang!", "times": 0, "steps": [{ "say": "thinking" }, "hang"] },
             { "match": "stubborn", "times": 0, "steps": ["ignoreInterrupt", { "sleep": 60_000 }, { "say": "late" }] },
             { "match": "paid", "times": 0, "steps": [{ "cost": 0.02 }, { "usage": { "inputTokens": 10, "outputTokens": 5 } }, { "say": "paid" }] },
             { "match": "die", "times": 0, "steps": [{ "killSelf": "KILL" }] },

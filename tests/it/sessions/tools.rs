@@ -44,7 +44,7 @@ async fn a_session_over_its_tools() {
     let args = json!({ "name": "a", "turnId": handle["turnId"], "waitMs": 20_000 });
     let status = good(w, "coding_session_status", args).await;
     assert_eq!(status["turn"]["result"]["output"], "slow slow one", "{status}");
-    let args = json!({ "name": "a", "message": "hang", "timeout": 200 });
+    let args = json!({ "name": "a", "message": "hang!", "timeout": 200 });
     assert_eq!(code(w, "session_send", args).await, "turn_timeout");
     let status = good(w, "session_status", json!({ "name": "a" })).await;
     assert_eq!(
