@@ -231,12 +231,12 @@ impl StreamJson {
             steps.extend(self.goal_ends(GoalEnd::Interrupted, GoalStatus::Paused, now));
             return steps;
         }
-        steps.push(self.look(Phase::Looking));
+        steps.push(self.look_at_goal(Phase::Looking));
         steps
     }
 
     /// Asks how the goal stands, or takes it away.
-    fn look(&mut self, phase: Phase) -> Step {
+    fn look_at_goal(&mut self, phase: Phase) -> Step {
         self.begin_turn();
         if let Some(goal) = &mut self.goal {
             goal.phase = phase;
@@ -262,7 +262,7 @@ impl StreamJson {
             return self.goal_ends(GoalEnd::Failed(e), GoalStatus::Blocked, now);
         }
         if goal.over {
-            return vec![self.look(Phase::Clearing)];
+            return vec![self.look_at_goal(Phase::Clearing)];
         }
         if let Some(e) = goal.trouble.take() {
             let end = if passes(e.class) { GoalEnd::Stalled(e) } else { GoalEnd::Failed(e) };
@@ -293,7 +293,7 @@ impl StreamJson {
             }
             Some(Word::Open) | None if goal.looks < MAX_LOOKS => {
                 goal.looks += 1;
-                vec![self.look(Phase::Looking)]
+                vec![self.look_at_goal(Phase::Looking)]
             }
             Some(Word::Open) | None => {
                 let text = "there is no goal any more, and the session file does not say how it ended";
