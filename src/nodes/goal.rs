@@ -21,11 +21,7 @@ use crate::{
         EngineError, ErrorClass, GoalEnd, GoalPass, GoalRequest, GoalSet, GoalStatus, GoalView, Order, Orders,
         PoolError, PooledSession, SessionOptions, SessionSpec,
     },
-    model::{
-        Time,
-        run::Steer,
-        spec::GoalNode,
-    },
+    model::{Time, run::Steer, spec::GoalNode},
     sys::ids,
 };
 use kept::{Begin, Final, Kept};

@@ -223,7 +223,8 @@ impl Engine for Claude {
             let program = self.program().ok_or_else(|| failed("the program claude was not found".to_owned()))?;
             let env = self.env(&spec);
             let forward = spec.options.native.get("forwardSubagentText") == Some(&true.into());
-            let dialect = StreamJson::claude(options::permission_mode(&spec), forward)
+            let dialect = StreamJson::new()
+                .real(options::permission_mode(&spec), forward)
                 .following(spec.options.goal.clone(), self.transcript(&spec));
             let launch = self.installed.context().launch(NAME, program, options::argv(&spec), env, &spec, Stdin::Pipe);
             let session = Conversation::start(launch, Box::new(dialect), &cancel).await?;
