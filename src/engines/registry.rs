@@ -30,8 +30,6 @@ const NAMES: &[&str] = &[
 ];
 /// Those that answer when a spec names none, the first one found.
 const DEFAULTS: &[&str] = &[claude::NAME, codex::NAME, opencode::NAME];
-/// Engines of later versions.
-const LATER: &[&str] = &[];
 /// Names of old and what took their place.
 const LEGACY: &[(&str, &str)] =
     &[("gemini", "`acp` with the gemini preset, or `agy`"), ("cursor", "`acp` with a preset, or `grok`")];
@@ -121,12 +119,6 @@ fn state_dirs(vars: &[(OsString, OsString)]) -> impl Iterator<Item = PathBuf> {
 /// Why no engine answers to a choice.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Comes in a later version.
-    #[error("engine `{name}` is not available in this version; use one of {}", NAMES.join(", "))]
-    NotAvailableYet {
-        /// What was asked for.
-        name: String,
-    },
     /// Is gone.
     #[error("engine `{name}` is no longer supported; its replacement is {replacement}")]
     Legacy {
@@ -153,7 +145,6 @@ impl Refusal {
     /// Its stable code.
     pub fn code(&self) -> Code {
         match self {
-            Self::NotAvailableYet { .. } => Code::NotAvailableYet,
             Self::Legacy { .. } | Self::Unknown { .. } => Code::InvalidArgument,
             Self::Unavailable(_) | Self::Choice(_) => Code::EngineUnavailable,
         }
@@ -213,11 +204,6 @@ impl Registry {
         NAMES
     }
 
-    /// Names that a later version will have.
-    pub fn later() -> &'static [&'static str] {
-        LATER
-    }
-
     /// Every engine, found or not.
     pub fn all(&self) -> &[Arc<dyn Engine>] {
         &self.engines
@@ -237,7 +223,7 @@ impl Registry {
         if let Some((_, replacement)) = LEGACY.iter().find(|(old, _)| *old == name) {
             return Err(Refusal::Legacy { name, replacement });
         }
-        Err(if LATER.contains(&name.as_str()) { Refusal::NotAvailableYet { name } } else { Refusal::Unknown { name } })
+        Err(Refusal::Unknown { name })
     }
 
     /// The engine that answers to `choice`; its program is there.
