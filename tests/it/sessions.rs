@@ -3,6 +3,7 @@
 mod deaths;
 mod inbox;
 mod real;
+mod real_openai;
 mod service;
 mod support;
 mod tools;

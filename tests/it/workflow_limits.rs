@@ -87,9 +87,7 @@ async fn what_a_spec_refers_to_is_checked() {
         let refused = kernel.start(world.start(plain(json!({ "id": "a", "kind": kind })))).await.unwrap_err();
         assert_eq!(refused.code, code, "{refused}");
     }
-    for (engine, code) in
-        [("custom", Code::SpecInvalid), ("gemini", Code::SpecInvalid), ("hal", Code::SpecInvalid)]
-    {
+    for (engine, code) in [("custom", Code::SpecInvalid), ("gemini", Code::SpecInvalid), ("hal", Code::SpecInvalid)] {
         let refused = kernel
             .start(world.start(plain(json!({ "id": "a", "kind": "agent", "prompt": "x", "engine": engine }))))
             .await;
