@@ -15,7 +15,8 @@ use stage::{Act, Round, Stage, Word, again, goal, judged, scripted, stages};
 
 const NEVER: Round = (Vec::new(), "Working.", Word::No("not yet"));
 
-fn spec(node: Value) -> Value {
+fn spec(node: impl Into<Value>) -> Value {
+    let node: Value = node.into();
     json!({ "name": "g", "nodes": [node] })
 }
 

@@ -135,7 +135,12 @@ fn play(name: &str, agent: &str, policy: Policy) -> Played {
                 Step::Reply(reply) if machine.native_id().is_none() => {
                     waiting.push(serde_json::from_str::<Value>(&reply).unwrap()["id"].clone());
                 }
-                other => steps.push(other),
+                other @ (Step::Event(_)
+                | Step::Reply(_)
+                | Step::Failed(_)
+                | Step::Answered(_)
+                | Step::Goal(_)
+                | Step::GoalEnded(..)) => steps.push(other),
             }
         }
     }

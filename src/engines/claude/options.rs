@@ -333,7 +333,7 @@ mod tests {
     use super::*;
     use crate::{engines::SessionOptions, model::spec::EngineChoice};
 
-    fn with(native: Value, options: SessionOptions) -> SessionSpec {
+    fn with(native: &Value, options: SessionOptions) -> SessionSpec {
         let native = native.as_object().unwrap().clone().into_iter().collect();
         SessionSpec { options: SessionOptions { native, ..options }, ..SessionSpec::default() }
     }
@@ -366,7 +366,7 @@ mod tests {
             "bare": true, "restricted": false, "betas": ["x", "y"], "debug": true, "worktree": "w", "ultracode": true,
             "settings": { "a": 1 }, "pluginUrl": ["u", "v"], "enableAgentTeams": true, "bedrockServiceTier": "flex",
         });
-        let spec = with(native, options);
+        let spec = with(&native, options);
         assert_eq!(problems(&spec), Vec::<String>::new());
         assert_eq!(
             flags(&spec),
@@ -398,7 +398,7 @@ mod tests {
             "bare": "yes", "agent": "-p", "betas": [1], "bedrockServiceTier": "fast", "crossSessionInbound": "hold", "agents": 3,
         });
         let mut spec =
-            with(native, SessionOptions { sandbox: Some(SandboxMode::WorkspaceWrite), ..SessionOptions::default() });
+            with(&native, SessionOptions { sandbox: Some(SandboxMode::WorkspaceWrite), ..SessionOptions::default() });
         spec.choice = EngineChoice { permission_mode: Some("bypassPermissions".into()), ..EngineChoice::default() };
         let found = problems(&spec).join("\n");
         for word in [

@@ -159,7 +159,13 @@ impl StreamJson {
                 Some(done) => Some(compacted(done, *outcome)),
                 None => self.ended(outcome),
             },
-            other => Some(other),
+            other @ (Step::Event(_)
+            | Step::Reply(_)
+            | Step::Ready
+            | Step::Failed(_)
+            | Step::Answered(_)
+            | Step::Goal(_)
+            | Step::GoalEnded(..)) => Some(other),
         }
     }
 

@@ -156,7 +156,7 @@ impl Actor {
             }
             Idle::Gone(error) => {
                 let text = format!("the program ended while nothing was asked of it: {}", error.message);
-                self.note(text);
+                self.note(&text);
                 self.close().await;
                 self.shared.set_state(SessionState::Paused);
             }
@@ -208,8 +208,8 @@ impl Actor {
     }
 
     /// Adds a remark to the log.
-    pub(super) fn note(&self, text: String) {
-        self.shared.log(self.hub.clock.wall(), None, "note", self.hub.redactor.text(&text));
+    pub(super) fn note(&self, text: &str) {
+        self.shared.log(self.hub.clock.wall(), None, "note", self.hub.redactor.text(text));
     }
 
     /// Ends the program.

@@ -124,7 +124,7 @@ pub(super) async fn build(hub: Arc<Hub>, name: String, how: How) -> Result<(Arc<
         match opened {
             Ok(open) => session = Some(open),
             Err(e) if plan.resume.is_some() && lost_conversation(e.class) => {
-                replay(&name, &mut plan, &mut place, e)?;
+                replay(&name, &mut plan, &mut place, &e)?;
                 resumed = false;
                 session = Some(open_now(&hub, &name, engine.as_ref(), &cwd, &mut plan, &stop).await?);
             }
@@ -206,7 +206,7 @@ pub(super) async fn build(hub: Arc<Hub>, name: String, how: How) -> Result<(Arc<
     });
     let actor = Actor { hub, shared: Arc::clone(&shared), queue: received, session, lock: place.lock };
     for warning in &started.warnings {
-        actor.note(warning.clone());
+        actor.note(warning);
     }
     // A conversation that goes on is known; its last activity counts from now.
     actor.record();
@@ -375,7 +375,7 @@ async fn open_now(
 }
 
 /// The engine no longer has the conversation: a new one is told what is known of it.
-fn replay(name: &str, plan: &mut Plan, place: &mut Place, error: SessionError) -> Result<(), SessionError> {
+fn replay(name: &str, plan: &mut Plan, place: &mut Place, error: &SessionError) -> Result<(), SessionError> {
     if plan.options.resume == Some(Resume::Require) || plan.base.is_none() {
         let text = format!("the engine cannot go on with the conversation: {}", error.message);
         return Err(SessionError { class: error.class, ..SessionError::new(Code::NothingToResume, text) });
@@ -416,7 +416,7 @@ impl Actor {
                 if e.code() != Code::SessionCapReached && e.code() != Code::SessionStopped {
                     self.shared.set_state(SessionState::Failed);
                 }
-                self.note(format!("the session could not be opened: {}", e.message));
+                self.note(&format!("the session could not be opened: {}", e.message));
                 Err(e)
             }
         }
@@ -502,7 +502,7 @@ impl Actor {
         live.block = block.or(live.block.take());
         live.warnings.push(warning.clone());
         drop(live);
-        self.note(warning);
+        self.note(&warning);
     }
 }
 

@@ -102,16 +102,15 @@ impl Dialect for Machine {
     }
 
     fn ask(&mut self, ask: &Ask) -> Result<Vec<String>, EngineError> {
-        match ask {
-            Ask::SwitchModel(model) if self.offered.models.is_some() => {
-                let list = self.offered.models.clone().unwrap_or_default();
-                let (method, params) = list.request(self.id(), model, ("session/set_model", "modelId"));
-                self.switching.clone_from(model);
-                Ok(vec![self.peer.request(Asked::SwitchModel, method, &params)])
-            }
-            Ask::SwitchModel(_) => Err(not_supported("this agent offers no choice of models")),
-            other => Err(not_supported(&format!("this engine has no {}", other.name()))),
-        }
+        let Ask::SwitchModel(model) = ask else {
+            return Err(not_supported(&format!("this engine has no {}", ask.name())));
+        };
+        let Some(list) = &self.offered.models else {
+            return Err(not_supported("this agent offers no choice of models"));
+        };
+        let (method, params) = list.request(self.id(), model, ("session/set_model", "modelId"));
+        self.switching.clone_from(model);
+        Ok(vec![self.peer.request(Asked::SwitchModel, method, &params)])
     }
 
     fn tool_open(&self) -> bool {
