@@ -3,7 +3,7 @@
 //! Owns the adapters and the pool of sessions. Nothing outside an adapter asks which engine it is; what
 //! differs is declared as capabilities. Knows runs only as labels and variables.
 //!
-//! An adapter is one of two shapes. One long process that is spoken to: its [`dialect`] says what lines mean, and
+//! An adapter is one of two shapes. One long process that is spoken to: its `dialect` says what lines mean, and
 //! `conversation` owns pipes, clocks and the end of the tree. Or a process for every turn: its `Program` says how one is
 //! started and what its lines mean, and `turnwise` owns the rest.
 

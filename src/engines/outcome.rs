@@ -172,7 +172,7 @@ pub struct TurnOutcome {
     pub spend: Spend,
     /// Tokens of this turn by kind; absent when the engine reported none.
     pub usage: Option<Usage>,
-    /// Total of the conversation after this turn, from engines that count per conversation; see [`Counter`].
+    /// Total of the conversation after this turn, from engines that count per conversation; see [`Counter`](super::account::Counter).
     pub counted: Option<Usage>,
     /// Where `spend.cost_usd` comes from: `engine`, `registry`, `family-default`, `none`; absent until the pool prices it.
     pub cost_source: Option<String>,

@@ -60,7 +60,7 @@ codes! {
     BadPattern "bad_pattern" 2 "correct the regular expression",
     CustomEngineRemote "custom_engine_remote" 2 "name a preset, or start the session from this machine over standard input",
     EngineFailed "engine_failed" 1 "read the engine's message; the session is still there",
-    DailyBudgetExceeded "daily_budget_exceeded" 6 "raise daily_usd under [budget], or wait for the next UTC day",
+    DailyBudgetExceeded "daily_budget_exceeded" 6 "raise budget.daily_usd, or wait for the next UTC day",
     Unauthorized "unauthorized" 5 "send the bearer token of the server",
     ForbiddenHost "forbidden_host" 5 "use the loopback address, or allow this host at start",
     ForbiddenOrigin "forbidden_origin" 5 "call from an allowed origin",

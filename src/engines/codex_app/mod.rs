@@ -1,6 +1,6 @@
 //! Codex over `codex app-server`: one long process that is asked in JSON-RPC and tells what it does.
 //!
-//! [`adapter`] says how it is started and what it can do; [`app`] is the protocol as a state machine without I/O,
+//! `adapter` says how it is started and what it can do; `app` is the protocol as a state machine without I/O,
 //! so that every recorded conversation can be replayed into it.
 
 mod adapter;

@@ -108,7 +108,7 @@ pub struct StartOptions {
     #[schemars(extend("contentMediaType" = "application/json"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub custom_engine: Option<String>,
-    /// The engine's own switches: { "<engine>": { ... } }. Unknown ones are refused by name.
+    /// The engine's own switches, by engine. Unknown ones are refused by name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine_options: Option<Free>,
 }
