@@ -276,6 +276,11 @@ fn contract_dirs(kernel: &Inner, contract: &Contract, root: &Path, at: &str, err
 /// Whether somebody answers to a choice.
 fn engine(kernel: &Inner, choice: &EngineChoice, at: &str, errors: &mut Vec<Problem>) {
     match kernel.services.registry.resolve(choice) {
+        // Its config may hold credentials, and a spec is written to disk.
+        Ok(engine) if engine.program_in_options() => {
+            let text = format!("engine `{}` runs a program that no spec can describe; use it in a session", engine.name());
+            errors.push(Problem::new(at, text));
+        }
         Ok(engine) => errors.extend(engine.check(choice).into_iter().map(|why| Problem::new(at, why))),
         Err(e) => errors.push(Problem::new(at, e.to_string())),
     }
