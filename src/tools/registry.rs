@@ -21,11 +21,13 @@ pub enum Toolset {
     Session,
     /// The ledger of turns.
     Runs,
+    /// What only sessions on codex-app have.
+    Codex,
 }
 
 impl Toolset {
     /// Every toolset.
-    pub const ALL: [Self; 4] = [Self::Workflow, Self::Verify, Self::Session, Self::Runs];
+    pub const ALL: [Self; 5] = [Self::Workflow, Self::Verify, Self::Session, Self::Runs, Self::Codex];
 
     /// The word in flags and the manifest.
     pub fn name(self) -> &'static str {
@@ -34,6 +36,7 @@ impl Toolset {
             Self::Verify => "verify",
             Self::Session => "session",
             Self::Runs => "runs",
+            Self::Codex => "codex",
         }
     }
 
@@ -41,7 +44,7 @@ impl Toolset {
     pub fn is_default(self) -> bool {
         match self {
             Self::Workflow | Self::Verify => true,
-            Self::Session | Self::Runs => false,
+            Self::Session | Self::Runs | Self::Codex => false,
         }
     }
 }
@@ -185,6 +188,7 @@ impl Registry {
             super::workflow_validate::tool(),
         ];
         tools.extend(super::session::tools());
+        tools.extend(super::codex::tools());
         tools.sort_by_key(|t| t.about.name);
         Self { tools, checks }
     }

@@ -9,6 +9,8 @@ use std::{
 
 use serde_json::Value;
 
+use super::World;
+
 /// A model server; ends with this.
 pub struct OpenAi {
     server: Child,
@@ -59,4 +61,32 @@ pub fn codex_home(dir: &Path, port: u16) {
          wire_api = \"responses\"\nenv_key = \"{KEY}\"\nrequest_max_retries = 0\nstream_max_retries = 0\n"
     );
     std::fs::write(dir.join("config.toml"), config).unwrap();
+}
+
+/// A world whose real codex talks to `script`, or `None` with the reason printed.
+pub fn codex_world(script: &Value) -> Option<(World, OpenAi)> {
+    let Some(program) = std::env::var_os("CLAWO_TEST_CODEX") else {
+        println!("skipped: CLAWO_TEST_CODEX does not name the program of Codex 0.171.0");
+        return None;
+    };
+    let mut world = World::new();
+    let server = OpenAi::start(world.root(), script);
+    let home = world.root().join("user/.codex");
+    codex_home(&home, server.port);
+    // A name that codex's own variables have is passed on without being asked for.
+    let key = format!("OPENAI_{KEY}");
+    let config = std::fs::read_to_string(home.join("config.toml")).unwrap().replace(KEY, &key);
+    std::fs::write(home.join("config.toml"), config).unwrap();
+    let temporary = world.root().join("user/tmp");
+    std::fs::create_dir(&temporary).unwrap();
+    for (name, value) in [
+        ("CODEX_HOME", home.to_string_lossy().into_owned()),
+        ("HOME", world.root().join("user").to_string_lossy().into_owned()),
+        ("TMPDIR", temporary.to_string_lossy().into_owned()),
+        (&key, "key-of-nobody".to_owned()),
+    ] {
+        world.env.insert(name.to_owned(), value);
+    }
+    world.bins.insert("codex".to_owned(), program.into());
+    Some((world, server))
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::support::{
     World,
     model::{self, MODEL, Model},
-    openai::{KEY, OpenAi, codex_home},
+    openai::{OpenAi, codex_world},
     with,
 };
 
@@ -76,10 +76,6 @@ pub fn again(name: &str, rounds: &[Round]) -> Stage {
 
 /// The real Codex as an app server on a scripted model.
 fn codex(rounds: &[Round]) -> Option<Stage> {
-    let Some(program) = std::env::var_os("CLAWO_TEST_CODEX") else {
-        println!("skipped: CLAWO_TEST_CODEX does not name the program of Codex 0.171.0");
-        return None;
-    };
     let usage = json!({ "input": 100, "cached": 0, "output": 20 });
     let says = |status: &str| json!({ "tools": [{ "name": "update_goal", "args": { "status": status } }] });
     let mut turns = Vec::new();
@@ -94,22 +90,7 @@ fn codex(rounds: &[Round]) -> Option<Stage> {
             Word::No(_) | Word::Broken => turns.push(json!({ "text": said, "usage": usage })),
         }
     }
-    let mut world = World::new();
-    let server = OpenAi::start(world.root(), &json!({ "turns": turns }));
-    let home = world.root().join("user/.codex");
-    codex_home(&home, server.port);
-    // A name that codex's own variables have is passed on without being asked for.
-    let key = format!("OPENAI_{KEY}");
-    let config = std::fs::read_to_string(home.join("config.toml")).unwrap().replace(KEY, &key);
-    std::fs::write(home.join("config.toml"), config).unwrap();
-    for (name, value) in [
-        ("CODEX_HOME", home.to_string_lossy().into_owned()),
-        ("HOME", world.root().join("user").to_string_lossy().into_owned()),
-        (&key, "key-of-nobody".to_owned()),
-    ] {
-        world.env.insert(name.to_owned(), value);
-    }
-    world.bins.insert("codex".to_owned(), program.into());
+    let (world, server) = codex_world(&json!({ "turns": turns }))?;
     let engine = json!({ "engine": "codex", "model": "scripted-1", "sandboxMode": "danger-full-access" });
     Some(Stage { name: "codex", world, model: Played::Codex(server), engine })
 }
