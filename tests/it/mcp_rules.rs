@@ -78,7 +78,7 @@ fn every_tool_keeps_the_rules() {
         .collect();
     let size = serde_json::to_string(&in_default).unwrap().len();
     // 60 KB is the limit for the whole default set; the families still to come need their part of it.
-    assert!(size < 40_000, "tools/list has {size} bytes");
+    assert!(size < 45_000, "tools/list has {size} bytes");
     assert!(in_default.len() <= 40);
     assert!(INSTRUCTIONS.len() <= 2000, "{}", INSTRUCTIONS.len());
     let names: Vec<&str> = listed.iter().map(|t| t["name"].as_str().unwrap()).collect();
@@ -98,10 +98,33 @@ fn every_tool_keeps_the_rules() {
         }
         let looks = matches!(
             name,
-            "ledger_query" | "workflow_status" | "workflow_list" | "workflow_validate" | "workflow_evidence"
+            "claude_goal_status"
+                | "codex_goal_get"
+                | "codex_models"
+                | "codex_thread_list"
+                | "coding_session_status"
+                | "ledger_query"
+                | "session_grep"
+                | "session_list"
+                | "session_status"
+                | "sessions_overview"
+                | "workflow_status"
+                | "workflow_list"
+                | "workflow_validate"
+                | "workflow_evidence"
         );
         assert_eq!(hints["readOnlyHint"], looks, "{name}");
-        let ends = matches!(name, "workflow_cancel" | "workflow_delete" | "workflow_approve");
+        let ends = matches!(
+            name,
+            "claude_goal_clear"
+                | "codex_goal_clear"
+                | "codex_interrupt"
+                | "codex_rollback"
+                | "session_stop"
+                | "workflow_cancel"
+                | "workflow_delete"
+                | "workflow_approve"
+        );
         assert_eq!(hints["destructiveHint"], ends, "{name}");
         assert_eq!(hints["openWorldHint"] == true && name.ends_with("_start"), name.ends_with("_start"), "{name}");
         let input = &tool["inputSchema"];

@@ -48,9 +48,9 @@ struct Output {
     name: String,
     /// What the reviewer found, cut when it is long.
     review: String,
-    /// Input tokens of it.
+    /// Input tokens of it, as far as Codex tells: it tells little of its reviewer.
     tokens_in: u64,
-    /// Output tokens of it.
+    /// Output tokens of it; estimated from the text where Codex tells none.
     tokens_out: u64,
     /// US dollars of it.
     cost_usd: f64,

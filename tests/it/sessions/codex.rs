@@ -162,7 +162,7 @@ async fn threads_over_their_tools() {
     assert_ne!(page["threads"][0]["threadId"], other["threads"][0]["threadId"], "{page} {other}");
 
     let review = good(w, "codex_review", json!({ "name": "c", "uncommitted": true })).await;
-    assert!(review["review"] == "Looks right." && review["tokensIn"].as_u64() > Some(0), "{review}");
+    assert!(review["review"] == "Looks right." && review["tokensOut"].as_u64() > Some(0), "{review}");
     for scope in [json!({ "name": "c" }), json!({ "name": "c", "base": "main", "commit": "abc" })] {
         assert_eq!(code(w, "codex_review", scope).await, "invalid_argument");
     }

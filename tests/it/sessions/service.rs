@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use claw_orchestrator::{
-    engines::Ask,
+    engines::{Ask, ErrorClass},
     model::Code,
     nodes::sessions::{Caller, HandoffRequest, SendRequest, SessionState, Settings},
     sys::SystemClock,
@@ -338,7 +338,7 @@ async fn a_change_that_fails_restores_the_session() {
     // The agent's own record of the conversation is gone.
     std::fs::remove_dir_all(world.home().join("scripted")).unwrap();
     let error = sessions.switch_model("a", &model).await.unwrap_err();
-    assert_eq!(error.code(), Code::EngineFailed, "{error}");
+    assert_eq!(error.class, Some(ErrorClass::Other), "{error}");
     assert!(error.message.contains("No conversation found") && error.message.contains("goes on as it was"), "{error}");
     let status = sessions.status("a", None, Duration::ZERO).await.unwrap();
     let entry = &status.entry.entry;
