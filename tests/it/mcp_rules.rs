@@ -105,6 +105,7 @@ fn every_tool_keeps_the_rules() {
                 | "coding_session_status"
                 | "ledger_query"
                 | "session_grep"
+                | "session_inbox"
                 | "session_list"
                 | "session_status"
                 | "sessions_overview"
