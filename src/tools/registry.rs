@@ -23,11 +23,13 @@ pub enum Toolset {
     Runs,
     /// What only sessions on codex-app have.
     Codex,
+    /// What Claude Code says outside of sessions.
+    Claude,
 }
 
 impl Toolset {
     /// Every toolset.
-    pub const ALL: [Self; 5] = [Self::Workflow, Self::Verify, Self::Session, Self::Runs, Self::Codex];
+    pub const ALL: [Self; 6] = [Self::Workflow, Self::Verify, Self::Session, Self::Runs, Self::Codex, Self::Claude];
 
     /// The word in flags and the manifest.
     pub fn name(self) -> &'static str {
@@ -37,6 +39,7 @@ impl Toolset {
             Self::Session => "session",
             Self::Runs => "runs",
             Self::Codex => "codex",
+            Self::Claude => "claude",
         }
     }
 
@@ -44,7 +47,7 @@ impl Toolset {
     pub fn is_default(self) -> bool {
         match self {
             Self::Workflow | Self::Verify => true,
-            Self::Session | Self::Runs | Self::Codex => false,
+            Self::Session | Self::Runs | Self::Codex | Self::Claude => false,
         }
     }
 }
@@ -189,6 +192,7 @@ impl Registry {
         ];
         tools.extend(super::session::tools());
         tools.extend(super::codex::tools());
+        tools.extend(super::claude::tools());
         tools.sort_by_key(|t| t.about.name);
         Self { tools, checks }
     }

@@ -98,12 +98,15 @@ fn every_tool_keeps_the_rules() {
         }
         let looks = matches!(
             name,
-            "claude_goal_status"
+            "claude_agents_list"
+                | "claude_goal_status"
                 | "codex_goal_get"
                 | "codex_models"
                 | "codex_thread_list"
+                | "coding_agents_list"
                 | "coding_session_status"
                 | "ledger_query"
+                | "plugin_details"
                 | "session_grep"
                 | "session_inbox"
                 | "session_list"
@@ -121,6 +124,7 @@ fn every_tool_keeps_the_rules() {
                 | "codex_goal_clear"
                 | "codex_interrupt"
                 | "codex_rollback"
+                | "project_purge"
                 | "session_stop"
                 | "workflow_cancel"
                 | "workflow_delete"

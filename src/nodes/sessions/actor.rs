@@ -63,7 +63,6 @@ impl Actor {
                 Woken::Command(command) => {
                     self.shared.set_state(SessionState::Busy);
                     Box::pin(self.obey(command)).await;
-                    self.rest();
                 }
                 Woken::Idle(what) => self.by_itself(*what).await,
                 Woken::Unload => {
@@ -87,6 +86,7 @@ impl Actor {
         self.shared.dir.is_some() && locked(&self.shared.live).record.native_id.is_some()
     }
 
+    /// Does it. Whoever waits is told last, so that they find the session at rest.
     async fn obey(&mut self, command: Command) {
         match command {
             Command::Turn(job) => {
@@ -94,17 +94,20 @@ impl Actor {
                 track.set(TurnState::Running);
                 let end = self.turn(*job).await;
                 self.flush().await;
+                self.rest();
                 track.set(TurnState::Ended(Box::new(end)));
             }
             Command::Ask { ask, sink, reply } => {
                 let answer = self.ask(ask, sink).await;
                 self.flush().await;
+                self.rest();
                 // Whoever asked may be gone.
                 let _ = reply.send(answer);
             }
             Command::Change { change, reply } => {
                 let changed = self.change(change).await;
                 self.flush().await;
+                self.rest();
                 let _ = reply.send(changed);
             }
         }
