@@ -7,17 +7,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    kernel::Error,
     model::Code,
     tools::{
         CallContext, Hints, KernelHandle, Outcome, Tool, ToolResult, Toolset,
-        outcome::counted,
+        outcome::{RESULT_MAX, counted, wire_len},
         registry::{About, Length},
     },
 };
-
-/// Agents listed at most.
-const AGENTS_MAX: usize = 100;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -69,10 +65,13 @@ async fn run(kernel: KernelHandle, args: Args, _context: CallContext) -> Outcome
     }
     let said = super::ask(services, &line, &cwd).await?;
     let agents = serde_json::from_str::<Vec<Agent>>(&said.text).ok().filter(|_| said.status == 0);
-    let Some(mut agents) = agents else {
-        return Err(Error::new(Code::EngineFailed, format!("claude agents: {} {}", said.text, said.errors)));
-    };
-    agents.truncate(AGENTS_MAX);
-    let count = counted(agents.len(), "agent");
-    ToolResult::new(&Output { agents }, format!("{count} in the background. Next: sessions_overview."))
+    let Some(mut agents) = agents else { return Err(super::refused(Code::EngineFailed, "claude agents", &said)) };
+    let all = agents.len();
+    while wire_len(&agents) > RESULT_MAX {
+        agents.truncate(agents.len() / 2);
+    }
+    let cut = agents.len() < all;
+    let text = format!("{} in the background. Next: sessions_overview.", counted(all, "agent"));
+    let result = ToolResult::new(&Output { agents }, text)?;
+    Ok(if cut { result.with("truncated", vec!["agents: only the first are shown"]) } else { result })
 }

@@ -39,12 +39,23 @@ async fn directory(services: &Services, given: Option<String>) -> Result<PathBuf
     Ok(looked.map_err(|e| Error::new(Code::Internal, e.to_string()))??)
 }
 
-/// Runs a subcommand of the program. What it says is freed of secrets and cut when it is long.
+/// Runs a subcommand of the program. What it says is freed of secrets.
 async fn ask(services: &Services, args: &[&str], cwd: &Path) -> Result<Said, Error> {
     let said = cli::ask(&services.registry, &services.config, args, cwd).await;
     let said = said.map_err(|e| Error::new(Code::EngineUnavailable, e.message))?;
-    let clean = |text: &str| outcome::head(services.redactor.text(text).trim(), TEXT_MAX);
+    let clean = |text: &str| services.redactor.text(text).trim().to_owned();
     Ok(Said { status: said.status, text: clean(&said.text), errors: clean(&said.errors) })
+}
+
+/// A text of the program as it is shown.
+fn shown(text: &str) -> String {
+    outcome::head(text, TEXT_MAX)
+}
+
+/// What the program refused, in its words.
+fn refused(code: Code, what: &str, said: &Said) -> Error {
+    let words = [said.text.as_str(), said.errors.as_str()].into_iter().filter(|text| !text.is_empty());
+    Error::new(code, format!("{what}: {}", shown(&words.collect::<Vec<_>>().join("; "))))
 }
 
 /// The services, for one call.

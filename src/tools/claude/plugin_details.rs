@@ -56,8 +56,9 @@ async fn run(kernel: KernelHandle, args: Args, _context: CallContext) -> Outcome
     }
     let said = super::ask(services, &["plugin", "details", &args.name], &cwd).await?;
     if said.status != 0 {
-        return Err(Error::new(Code::InvalidArgument, format!("name: {}{}", said.text, said.errors)));
+        return Err(super::refused(Code::InvalidArgument, "name", &said));
     }
-    let text = format!("{}\n\nNext: session_start.", said.text);
-    ToolResult::new(&Output { name: args.name, inventory: said.text }, text)
+    let inventory = super::shown(&said.text);
+    let text = format!("{inventory}\n\nNext: session_start.");
+    ToolResult::new(&Output { name: args.name, inventory }, text)
 }

@@ -4,7 +4,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    kernel::Error,
     model::Code,
     tools::{
         CallContext, Hints, KernelHandle, Outcome, Tool, ToolResult, Toolset,
@@ -67,12 +66,13 @@ async fn run(kernel: KernelHandle, args: Args, _context: CallContext) -> Outcome
     // Its word for nothing to do is a failure.
     let found = said.status == 0;
     if !found && !said.errors.contains(NOTHING) {
-        return Err(Error::new(Code::EngineFailed, format!("claude project purge: {} {}", said.text, said.errors)));
+        return Err(super::refused(Code::EngineFailed, "claude project purge", &said));
     }
+    let plan = super::shown(&said.text);
     let text = match (found, dry) {
         (false, _) => "Claude Code keeps nothing of this project. Next: session_start.".to_owned(),
-        (true, true) => format!("{}\n\nNext: project_purge with dry_run: false, if a person wants that.", said.text),
-        (true, false) => format!("{}\n\nNext: session_start.", said.text),
+        (true, true) => format!("{plan}\n\nNext: project_purge with dry_run: false, if a person wants that."),
+        (true, false) => format!("{plan}\n\nNext: session_start."),
     };
-    ToolResult::new(&Output { cwd: path, dry_run: dry, found, plan: said.text }, text)
+    ToolResult::new(&Output { cwd: path, dry_run: dry, found, plan }, text)
 }
