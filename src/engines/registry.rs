@@ -10,7 +10,7 @@ use crate::{
     config::Config,
     model::{Code, spec::EngineChoice},
     sys::{
-        Clock, Fs,
+        Clock, Fs, fs,
         redact::Redactor,
         supervise::{self, ChildSpec, Stdin},
     },
@@ -30,8 +30,6 @@ const NAMES: &[&str] = &[
 ];
 /// Those that answer when a spec names none, the first one found.
 const DEFAULTS: &[&str] = &[claude::NAME, codex::NAME, opencode::NAME];
-/// Engines of later versions.
-const LATER: &[&str] = &[];
 /// Names of old and what took their place.
 const LEGACY: &[(&str, &str)] =
     &[("gemini", "`acp` with the gemini preset, or `agy`"), ("cursor", "`acp` with a preset, or `grok`")];
@@ -70,7 +68,7 @@ impl Context {
             None => (program, args),
         };
         let writable = spec.options.writable.clone().map(|mut paths| {
-            paths.extend(state_dirs(&env.vars));
+            paths.extend(state_dirs(self.fs.as_ref(), engine, &env.vars));
             paths
         });
         Launch {
@@ -89,12 +87,21 @@ impl Context {
     }
 }
 
-/// Directories in which programs of engines keep their own state, below the home directory of the account. One that
-/// must not write anything else still logs in, keeps transcripts and caches.
-const STATE: &[&str] = &[
+/// Directories in which the program of an engine keeps its own state, below the home directory of the account. One
+/// that must not write anything else still logs in, keeps transcripts and caches.
+const STATE: &[(&str, &[&str])] = &[
+    (claude::NAME, &[".claude"]),
+    (codex::NAME, &[".codex"]),
+    (codex_app::NAME, &[".codex"]),
+    (opencode::NAME, OPENCODE),
+    (agy::NAME, &[".gemini"]),
+    (grok::NAME, &[".grok"]),
+];
+const OPENCODE: &[&str] = &[".cache/opencode", ".config/opencode", ".local/share/opencode", ".local/state/opencode"];
+/// The same for agents of which only the protocol is known; what is not there is not made.
+const OTHERS: &[&str] = &[
     ".cache",
     ".claude",
-    ".claude.json",
     ".codex",
     ".config/goose",
     ".config/opencode",
@@ -105,28 +112,35 @@ const STATE: &[&str] = &[
     ".local/state/goose",
     ".local/state/opencode",
 ];
+/// Files of theirs beside these directories.
+const FILES: &[&str] = &[".claude.json"];
 /// Variables that name further ones.
 const STATE_VARIABLES: &[&str] =
     &["CLAUDE_CONFIG_DIR", "CODEX_HOME", "KIMI_SHARE_DIR", "OPENCODE_CONFIG_DIR", "XDG_CACHE_HOME", "XDG_STATE_HOME"];
 
-/// Where a program with these variables keeps its state.
-fn state_dirs(vars: &[(OsString, OsString)]) -> impl Iterator<Item = PathBuf> {
+/// Where a program of `engine` with these variables keeps its state. Its own directories are made, because only what is
+/// there can be named to the kernel.
+fn state_dirs(fs: &dyn Fs, engine: &str, vars: &[(OsString, OsString)]) -> Vec<PathBuf> {
     let get = |name: &str| vars.iter().find(|(n, _)| n == name).map(|(_, value)| PathBuf::from(value));
-    let below = get("HOME").into_iter().flat_map(|home| STATE.iter().map(move |dir| home.join(dir)));
-    let named = STATE_VARIABLES.iter().filter_map(|name| get(name));
-    let data = get("XDG_DATA_HOME").into_iter().flat_map(|dir| [dir.join("opencode"), dir.join("goose")]);
-    below.chain(named).chain(data).collect::<Vec<_>>().into_iter()
+    let own = STATE.iter().find(|(name, _)| *name == engine).map(|(_, dirs)| *dirs);
+    let mut paths = Vec::new();
+    if let Some(home) = get("HOME") {
+        paths.extend(own.unwrap_or(OTHERS).iter().chain(FILES).map(|dir| home.join(dir)));
+        for dir in own.into_iter().flatten() {
+            let dir = home.join(dir);
+            if let Err(e) = fs::create_dir_all(fs, &dir) {
+                tracing::warn!(engine, error = %e, "the engine cannot keep its state");
+            }
+        }
+    }
+    paths.extend(STATE_VARIABLES.iter().filter_map(|name| get(name)));
+    paths.extend(get("XDG_DATA_HOME").into_iter().flat_map(|dir| [dir.join("opencode"), dir.join("goose")]));
+    paths
 }
 
 /// Why no engine answers to a choice.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Comes in a later version.
-    #[error("engine `{name}` is not available in this version; use one of {}", NAMES.join(", "))]
-    NotAvailableYet {
-        /// What was asked for.
-        name: String,
-    },
     /// Is gone.
     #[error("engine `{name}` is no longer supported; its replacement is {replacement}")]
     Legacy {
@@ -153,7 +167,6 @@ impl Refusal {
     /// Its stable code.
     pub fn code(&self) -> Code {
         match self {
-            Self::NotAvailableYet { .. } => Code::NotAvailableYet,
             Self::Legacy { .. } | Self::Unknown { .. } => Code::InvalidArgument,
             Self::Unavailable(_) | Self::Choice(_) => Code::EngineUnavailable,
         }
@@ -213,11 +226,6 @@ impl Registry {
         NAMES
     }
 
-    /// Names that a later version will have.
-    pub fn later() -> &'static [&'static str] {
-        LATER
-    }
-
     /// Every engine, found or not.
     pub fn all(&self) -> &[Arc<dyn Engine>] {
         &self.engines
@@ -237,7 +245,7 @@ impl Registry {
         if let Some((_, replacement)) = LEGACY.iter().find(|(old, _)| *old == name) {
             return Err(Refusal::Legacy { name, replacement });
         }
-        Err(if LATER.contains(&name.as_str()) { Refusal::NotAvailableYet { name } } else { Refusal::Unknown { name } })
+        Err(Refusal::Unknown { name })
     }
 
     /// The engine that answers to `choice`; its program is there.

@@ -185,7 +185,8 @@ async fn an_ended_goal_is_not_set_again() {
         let node = stage.node("reached while away", json!({ "threadId": thread }));
         stage.play(&[NEVER, (vec![], "Done.", Word::Yes), (vec![], "Done.", Word::Yes)]);
         let elsewhere = stage.world.run(&other, spec(node)).await;
-        assert_eq!((elsewhere.state, goal(&elsewhere).thread_id), (RunState::Completed, thread), "{}", stage.name);
+        let there = (elsewhere.state, goal(&elsewhere).thread_id);
+        assert_eq!(there, (RunState::Completed, thread), "{}: {elsewhere:#?}", stage.name);
         let told = stage.told();
         other.resume(&run).await.unwrap();
         let view = finished(&other, &run).await;

@@ -24,6 +24,7 @@ mod process;
 mod protected;
 mod quota;
 mod real_claude;
+mod real_together;
 mod secrets;
 mod server;
 mod sessions;

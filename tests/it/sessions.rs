@@ -5,6 +5,7 @@ mod codex;
 mod deaths;
 mod inbox;
 mod real;
+mod real_openai;
 mod service;
 mod support;
 mod tools;

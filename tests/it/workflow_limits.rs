@@ -82,14 +82,12 @@ async fn what_a_spec_refers_to_is_checked() {
         assert_eq!(kernel.status(id, StatusQuery::default()).await.unwrap_err().code, Code::InvalidArgument, "{id:?}");
     }
     for (kind, code) in
-        [("council", Code::NotAvailableYet), ("goal", Code::NotAvailableYet), ("autoloop", Code::NotAvailableYet)]
+        [("council", Code::NotAvailableYet), ("goal", Code::SpecInvalid), ("autoloop", Code::NotAvailableYet)]
     {
         let refused = kernel.start(world.start(plain(json!({ "id": "a", "kind": kind })))).await.unwrap_err();
         assert_eq!(refused.code, code, "{refused}");
     }
-    for (engine, code) in
-        [("codex-app", Code::NotAvailableYet), ("gemini", Code::SpecInvalid), ("hal", Code::SpecInvalid)]
-    {
+    for (engine, code) in [("custom", Code::SpecInvalid), ("gemini", Code::SpecInvalid), ("hal", Code::SpecInvalid)] {
         let refused = kernel
             .start(world.start(plain(json!({ "id": "a", "kind": "agent", "prompt": "x", "engine": engine }))))
             .await;

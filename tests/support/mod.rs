@@ -15,7 +15,7 @@ use std::{
 
 use claw_orchestrator::{
     app::{App, Mode},
-    config::{Config, Server},
+    config::{Config, Server, file::PriceTable},
     kernel::{Kernel, RunView, Source, StartRequest, StatusQuery},
     model::{Code, RunState},
 };
@@ -48,6 +48,8 @@ pub struct World {
     pub sessions: usize,
     /// Programs of engines.
     pub bins: BTreeMap<String, PathBuf>,
+    /// Prices of the user's own.
+    pub prices: BTreeMap<String, PriceTable>,
     open: std::sync::Mutex<Vec<App>>,
 }
 
@@ -56,7 +58,14 @@ impl World {
     pub fn bare() -> Self {
         let root = tempfile::Builder::new().prefix("clawo world ").tempdir().unwrap();
         std::fs::create_dir(root.path().join("project")).unwrap();
-        Self { root, env: BTreeMap::new(), sessions: 8, bins: BTreeMap::new(), open: std::sync::Mutex::default() }
+        Self {
+            root,
+            env: BTreeMap::new(),
+            sessions: 8,
+            bins: BTreeMap::new(),
+            prices: BTreeMap::new(),
+            open: std::sync::Mutex::default(),
+        }
     }
 
     /// A world whose project is a repository with one commit.
@@ -136,7 +145,7 @@ impl World {
             wf_dir: self.home().join("wf"),
             runs_dir: self.home().join("runs"),
             daily_usd: None,
-            prices: BTreeMap::new(),
+            prices: self.prices.clone(),
             user_home: None,
             program: clawo(),
             default_engine: Some("scripted".to_owned()),

@@ -67,18 +67,24 @@ fn asked(body: &Value) -> String {
 /// A world whose claude is the real one and talks to `script`, in which `{{repo}}` is the project; `None`, with
 /// the reason printed, where the program is not installed.
 pub fn real(script: &Value) -> Option<(World, Model)> {
-    let Some(program) = std::env::var_os("CLAWO_TEST_CLAUDE") else {
-        println!("skipped: CLAWO_TEST_CLAUDE does not name the program of Claude Code {MEASURED}");
-        return None;
-    };
+    let program = program()?;
     let mut world = World::new();
     let model = play(&mut world, script);
-    world.bins.insert("claude".to_owned(), program.into());
+    world.bins.insert("claude".to_owned(), program);
     Some((world, model))
 }
 
+/// The real program; `None`, with the reason printed, where it is not installed.
+pub fn program() -> Option<PathBuf> {
+    let program = std::env::var_os("CLAWO_TEST_CLAUDE").map(PathBuf::from);
+    if program.is_none() {
+        println!("skipped: CLAWO_TEST_CLAUDE does not name the program of Claude Code {MEASURED}");
+    }
+    program
+}
+
 /// Starts a model server and points the world's claude at it.
-fn play(world: &mut World, script: &Value) -> Model {
+pub fn play(world: &mut World, script: &Value) -> Model {
     let path = |name: &str| world.root().join(name);
     let (file, log, home) = (path("model.json"), path("model.log"), path("user"));
     std::fs::write(&file, script.to_string()).unwrap();

@@ -7,7 +7,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::World;
 
@@ -63,30 +63,60 @@ pub fn codex_home(dir: &Path, port: u16) {
     std::fs::write(dir.join("config.toml"), config).unwrap();
 }
 
-/// A world whose real codex talks to `script`, or `None` with the reason printed.
-pub fn codex_world(script: &Value) -> Option<(World, OpenAi)> {
-    let Some(program) = std::env::var_os("CLAWO_TEST_CODEX") else {
-        println!("skipped: CLAWO_TEST_CODEX does not name the program of Codex 0.171.0");
-        return None;
-    };
-    let mut world = World::new();
-    let server = OpenAi::start(world.root(), script);
+/// The program named by `variable`; `None`, with the reason printed, where there is none.
+fn program(variable: &str, what: &str) -> Option<PathBuf> {
+    let program = std::env::var_os(variable).map(PathBuf::from);
+    if program.is_none() {
+        println!("skipped: {variable} does not name the program of {what}");
+    }
+    program
+}
+
+/// Makes the codex of `world` the real one, played on `port`; `false` where it is not installed.
+pub fn with_codex(world: &mut World, port: u16) -> bool {
+    let Some(program) = program("CLAWO_TEST_CODEX", "Codex 0.171.0") else { return false };
     let home = world.root().join("user/.codex");
-    codex_home(&home, server.port);
+    codex_home(&home, port);
     // A name that codex's own variables have is passed on without being asked for.
     let key = format!("OPENAI_{KEY}");
     let config = std::fs::read_to_string(home.join("config.toml")).unwrap().replace(KEY, &key);
     std::fs::write(home.join("config.toml"), config).unwrap();
-    let temporary = world.root().join("user/tmp");
-    std::fs::create_dir(&temporary).unwrap();
     for (name, value) in [
         ("CODEX_HOME", home.to_string_lossy().into_owned()),
         ("HOME", world.root().join("user").to_string_lossy().into_owned()),
-        ("TMPDIR", temporary.to_string_lossy().into_owned()),
+        ("CLAWO_CODEX_BIN", program.to_string_lossy().into_owned()),
         (&key, "key-of-nobody".to_owned()),
     ] {
         world.env.insert(name.to_owned(), value);
     }
-    world.bins.insert("codex".to_owned(), program.into());
-    Some((world, server))
+    world.bins.insert("codex".to_owned(), program);
+    true
+}
+
+/// Makes the opencode of `world` the real one, played on `port`; `false` where it is not installed.
+pub fn with_opencode(world: &mut World, port: u16) -> bool {
+    let Some(program) = program("CLAWO_TEST_OPENCODE", "OpenCode 1.18.33") else { return false };
+    let config = json!({
+        "autoupdate": false, "share": "disabled", "model": "scripted/scripted-1", "disabled_providers": ["opencode"],
+        "provider": { "scripted": {
+            "npm": "@ai-sdk/openai-compatible", "name": "Scripted",
+            "options": { "baseURL": format!("http://127.0.0.1:{port}/v1"), "apiKey": "key-of-nobody" },
+            "models": { "scripted-1": {
+                "name": "Scripted 1", "limit": { "context": 200_000, "output": 8000 },
+                "cost": { "input": 1, "output": 2, "cache_read": 0.1 }
+            } }
+        } }
+    });
+    let dir = world.root().join("user/.config/opencode");
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(dir.join("opencode.json"), config.to_string()).unwrap();
+    for (name, value) in [
+        ("HOME", world.root().join("user").to_string_lossy().into_owned()),
+        ("CLAWO_OPENCODE_BIN", program.to_string_lossy().into_owned()),
+        ("OPENCODE_PURE", "1".to_owned()),
+    ] {
+        world.env.insert(name.to_owned(), value);
+    }
+    world.bins.insert("opencode".to_owned(), program);
+    true
 }

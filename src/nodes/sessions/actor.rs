@@ -86,7 +86,7 @@ impl Actor {
         self.shared.dir.is_some() && locked(&self.shared.live).record.native_id.is_some()
     }
 
-    /// Does it. Whoever waits is told last, so that they find the session at rest.
+    /// Does what it was told. Whoever hears of the end finds the session at rest.
     async fn obey(&mut self, command: Command) {
         match command {
             Command::Turn(job) => {

@@ -193,7 +193,7 @@ async fn wrong_choices_are_refused_with_what_would_be_right() {
     let acp =
         |engine: Option<&str>, agent: &str| EngineChoice { acp_agent: Some(agent.into()), ..choice(engine, None) };
     for (choice, code, words) in [
-        (choice(Some("codex-app"), None), Code::NotAvailableYet, "use one of claude, codex"),
+        (choice(Some("codex-app"), None), Code::EngineUnavailable, "CLAWO_CODEX_APP_BIN"),
         (choice(Some("codex"), None), Code::EngineUnavailable, "CLAWO_CODEX_BIN"),
         (choice(Some("opencode"), None), Code::EngineUnavailable, "/nowhere/opencode"),
         (

@@ -97,7 +97,7 @@ async fn turns_and_resume() {
         let mut session = open(&pool, agent.spec(&bench)).await;
         let first = say(&mut session, "remember apple").await;
         assert!(first.ok && first.text == "Noted: apple.", "{agent:?}: {first:?}");
-        assert_eq!(first.cost_source.is_some(), agent == Agent::OpenCode, "{agent:?}: {first:?}");
+        assert_eq!(first.cost_source.as_deref() == Some("engine"), agent == Agent::OpenCode, "{agent:?}: {first:?}");
         let second = say(&mut session, "/nonsense is no command").await;
         assert!(second.ok && second.text == "Two.", "{agent:?}: {second:?}");
         if agent == Agent::OpenCode {
@@ -173,12 +173,15 @@ async fn a_killed_program_can_be_resumed() {
         let mut session = open(&pool, first.clone()).await;
         let kill = async {
             until("the tool runs", || bench.repo().join("begun").exists()).await;
-            let program = marked(&mark).into_iter().find(|(_, command)| !command.contains("sleep")).unwrap().0;
-            nix::sys::signal::kill(nix::unistd::Pid::from_raw(program), nix::sys::signal::Signal::SIGKILL).unwrap();
+            // A wrapper and what it wraps, so that none of both goes on with the turn.
+            for (program, _) in marked(&mark).into_iter().filter(|(_, command)| !command.contains("sleep")) {
+                let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(program), nix::sys::signal::Signal::SIGKILL);
+            }
         };
         let (outcome, ()) = tokio::join!(say(&mut session, "wait"), kill);
         assert_eq!(class(&outcome), Some(ErrorClass::Crashed), "{agent:?}: {outcome:?}");
-        assert!(message(&outcome).contains("signal 9") && outcome.tool_calls == 1, "{agent:?}: {outcome:?}");
+        // The command may have begun before the program told of it.
+        assert!(message(&outcome).contains("signal 9") && outcome.tool_calls <= 1, "{agent:?}: {outcome:?}");
         assert_eq!(alive(&mark), Vec::<String>::new());
         session.close().await;
         first.resume = outcome.native_id;

@@ -174,7 +174,8 @@ async fn a_turn_is_interrupted_and_the_next_one_works() {
     let begun = bench.repo().join("begun");
     let (outcome, _) = ordered(&mut session, "wait", || begun.exists(), Order::Interrupt).await;
     assert_eq!(class(&outcome), Some(ErrorClass::Interrupted), "{outcome:?}");
-    assert_eq!((outcome.tool_calls, outcome.spend.tokens_in), (1, 100), "{outcome:?}");
+    // The command may have begun before the program told of it.
+    assert!(outcome.tool_calls <= 1 && outcome.spend.tokens_in == 100, "{outcome:?}");
     assert!(session.alive());
     until("the command is ended", || !alive(&mark).iter().any(|c| c.contains("sleep 300"))).await;
     let next = say(&mut session, "and now?").await;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::support::{
     World,
     model::{self, MODEL, Model},
-    openai::{OpenAi, codex_world},
+    openai::{OpenAi, with_codex},
     with,
 };
 
@@ -90,7 +90,11 @@ fn codex(rounds: &[Round]) -> Option<Stage> {
             Word::No(_) | Word::Broken => turns.push(json!({ "text": said, "usage": usage })),
         }
     }
-    let (world, server) = codex_world(&json!({ "turns": turns }))?;
+    let mut world = World::new();
+    let server = OpenAi::start(world.root(), &json!({ "turns": turns }));
+    if !with_codex(&mut world, server.port) {
+        return None;
+    }
     let engine = json!({ "engine": "codex", "model": "scripted-1", "sandboxMode": "danger-full-access" });
     Some(Stage { name: "codex", world, model: Played::Codex(server), engine })
 }

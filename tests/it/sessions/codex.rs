@@ -9,7 +9,7 @@ use crate::{
     mcp_wire::Wire,
     support::{
         World, happens,
-        openai::{OpenAi, codex_world},
+        openai::{OpenAi, with_codex},
     },
 };
 
@@ -21,7 +21,14 @@ async fn wire(world: &World) -> Wire {
 
 /// A session `c` on codex-app, whose model plays `turns`; `None` with the reason printed when there is no program.
 async fn codex(turns: Value) -> Option<(World, OpenAi, Wire)> {
-    let (world, model) = codex_world(&json!({ "turns": turns }))?;
+    let mut world = World::new();
+    let model = OpenAi::start(world.root(), &json!({ "turns": turns }));
+    if !with_codex(&mut world, model.port) {
+        return None;
+    }
+    let temporary = world.root().join("user/tmp");
+    std::fs::create_dir_all(&temporary).unwrap();
+    world.env.insert("TMPDIR".to_owned(), temporary.to_string_lossy().into_owned());
     let mut wire = wire(&world).await;
     good(&mut wire, "session_start", json!({ "name": "c", "engine": "codex-app", "cwd": world.project() })).await;
     Some((world, model, wire))

@@ -73,3 +73,29 @@ fn one_conversation_over_everything() {
     assert!(last.contains("say first") && last.contains("write it"), "the model sees the whole conversation");
     assert_eq!(second.close().0, 0);
 }
+
+/// EN-3, engines 8.4: a session that must not write tries with a tool and with a shell. Nothing reaches the user's
+/// directory, and the conversation goes on, in a new process too.
+#[test]
+fn a_read_only_session_writes_nothing() {
+    let write = json!({ "tool": "Write", "input": { "file_path": "{{repo}}/no.txt", "content": "no\n" } });
+    let script = json!({ "turns": [
+        with(write, json!({ "when": "write anyway" })),
+        with(bash("echo no > {{repo}}/no.txt; echo no > no-too.txt"), json!({ "when": "write anyway" })),
+        { "when": "write anyway", "text": "I could not." },
+        { "when": "and now", "text": "Still here." },
+    ] });
+    let Some((world, _model)) = real(&script) else { return };
+    let mut first = host(&world);
+    first.call("session_start", start(&world, json!({ "sandboxMode": "read-only" })));
+    let turn = send(&mut first, "write anyway");
+    assert_eq!(turn["output"], "I could not.", "{turn}");
+    assert!(!world.project().join("no.txt").exists() && !world.project().join("no-too.txt").exists(), "{turn}");
+    let id = turn["sessionId"].clone();
+    assert_eq!(first.close().0, 0);
+    let mut second = host(&world);
+    let started = second.call("session_start", start(&world, json!({ "sandboxMode": "read-only" })));
+    assert_eq!((&started["resumed"], &started["sessionId"]), (&json!(true), &id), "{started}");
+    assert_eq!(send(&mut second, "and now")["output"], "Still here.");
+    assert_eq!(second.close().0, 0);
+}

@@ -18,6 +18,9 @@ use super::{
 };
 use crate::model::Time;
 
+/// Put in front of a text that agents would take for a command of theirs.
+const TEXT_FOLLOWS: &str = "The following is text, not a command:";
+
 impl Dialect for Machine {
     fn hello(&mut self) -> Vec<String> {
         // Files and terminals stay the agent's own affair: what it does is seen in the tree.
@@ -47,9 +50,9 @@ impl Dialect for Machine {
         } else if let Some(mode) = self.mode_to_return_to.take() {
             lines.push(self.setting(Setting::TurnMode, &mode));
         }
-        // Text that looks like a command of the agent gets a leading space, which keeps it text, unless it is one.
         let defused = message.text.starts_with('/') && !message.command;
-        let text = if defused { format!(" {}", message.text) } else { message.text.to_owned() };
+        // Agents trim what they get, so that a space in front would not keep it from being one.
+        let text = if defused { format!("{TEXT_FOLLOWS}\n{}", message.text) } else { message.text.to_owned() };
         let params = json!({ "sessionId": self.id(), "prompt": [{ "type": "text", "text": text }] });
         lines.push(self.peer.request(Asked::Prompt(self.turns), "session/prompt", &params));
         lines
