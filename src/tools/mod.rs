@@ -4,6 +4,8 @@
 //! surface fills a [`CallContext`] and gets an [`Outcome`]. Decides nothing about runs; the kernel does.
 
 pub mod args;
+mod claude;
+mod codex;
 pub mod config_shapes;
 pub mod export;
 pub mod handle;

@@ -21,11 +21,15 @@ pub enum Toolset {
     Session,
     /// The ledger of turns.
     Runs,
+    /// What only sessions on codex-app have.
+    Codex,
+    /// What Claude Code says outside of sessions.
+    Claude,
 }
 
 impl Toolset {
     /// Every toolset.
-    pub const ALL: [Self; 4] = [Self::Workflow, Self::Verify, Self::Session, Self::Runs];
+    pub const ALL: [Self; 6] = [Self::Workflow, Self::Verify, Self::Session, Self::Runs, Self::Codex, Self::Claude];
 
     /// The word in flags and the manifest.
     pub fn name(self) -> &'static str {
@@ -34,6 +38,8 @@ impl Toolset {
             Self::Verify => "verify",
             Self::Session => "session",
             Self::Runs => "runs",
+            Self::Codex => "codex",
+            Self::Claude => "claude",
         }
     }
 
@@ -41,7 +47,7 @@ impl Toolset {
     pub fn is_default(self) -> bool {
         match self {
             Self::Workflow | Self::Verify => true,
-            Self::Session | Self::Runs => false,
+            Self::Session | Self::Runs | Self::Codex | Self::Claude => false,
         }
     }
 }
@@ -185,6 +191,8 @@ impl Registry {
             super::workflow_validate::tool(),
         ];
         tools.extend(super::session::tools());
+        tools.extend(super::codex::tools());
+        tools.extend(super::claude::tools());
         tools.sort_by_key(|t| t.about.name);
         Self { tools, checks }
     }

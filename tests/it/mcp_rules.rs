@@ -98,10 +98,38 @@ fn every_tool_keeps_the_rules() {
         }
         let looks = matches!(
             name,
-            "ledger_query" | "workflow_status" | "workflow_list" | "workflow_validate" | "workflow_evidence"
+            "claude_agents_list"
+                | "claude_goal_status"
+                | "codex_goal_get"
+                | "codex_models"
+                | "codex_thread_list"
+                | "coding_agents_list"
+                | "coding_session_status"
+                | "ledger_query"
+                | "plugin_details"
+                | "session_grep"
+                | "session_inbox"
+                | "session_list"
+                | "session_status"
+                | "sessions_overview"
+                | "workflow_status"
+                | "workflow_list"
+                | "workflow_validate"
+                | "workflow_evidence"
         );
         assert_eq!(hints["readOnlyHint"], looks, "{name}");
-        let ends = matches!(name, "workflow_cancel" | "workflow_delete" | "workflow_approve");
+        let ends = matches!(
+            name,
+            "claude_goal_clear"
+                | "codex_goal_clear"
+                | "codex_interrupt"
+                | "codex_rollback"
+                | "project_purge"
+                | "session_stop"
+                | "workflow_cancel"
+                | "workflow_delete"
+                | "workflow_approve"
+        );
         assert_eq!(hints["destructiveHint"], ends, "{name}");
         assert_eq!(hints["openWorldHint"] == true && name.ends_with("_start"), name.ends_with("_start"), "{name}");
         let input = &tool["inputSchema"];

@@ -1,5 +1,7 @@
 //! Named sessions: on the scripted agent in this process, over MCP, over deaths of the server, and on the real program.
 
+mod claude_tools;
+mod codex;
 mod deaths;
 mod inbox;
 mod real;

@@ -1,5 +1,7 @@
 //! Claude Code: how it is started. What it says afterwards is `stream_json`.
 
+pub mod agents;
+pub mod cli;
 mod options;
 
 use std::{path::PathBuf, sync::Arc};
@@ -15,7 +17,7 @@ use super::{
     registry::Context,
     stream_json::{StreamJson, Transcript},
 };
-use crate::{model::spec::EngineChoice, sys::supervise::Stdin};
+use crate::{config::Config, model::spec::EngineChoice, sys::supervise::Stdin};
 
 /// Its name in specs.
 pub const NAME: &str = "claude";
@@ -78,32 +80,9 @@ impl Claude {
     }
 
     fn env(&self, spec: &SessionSpec) -> environment::ChildEnv {
-        let config = &self.installed.context().config;
-        let set = |name: &str| config.env.get(name).is_some_and(|v| !v.is_empty() && v != "0" && v != "false");
-        let mut allowed: Vec<String> = config.engine_env.get(NAME).cloned().unwrap_or_default();
-        for (switch, names) in [("CLAUDE_CODE_USE_BEDROCK", BEDROCK), ("CLAUDE_CODE_USE_VERTEX", VERTEX)] {
-            if set(switch) {
-                allowed.extend(names.iter().map(|n| (*n).to_owned()));
-            }
-        }
-        let mut fixed = vec![
-            ("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "1"),
-            ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
-            ("DISABLE_AUTOUPDATER", "1"),
-            ("DISABLE_ERROR_REPORTING", "1"),
-            ("DISABLE_TELEMETRY", "1"),
-        ];
-        if config.env.get(MAX_RETRIES.0).is_none_or(|v| v.trim().is_empty()) {
-            fixed.push(MAX_RETRIES);
-        }
-        if rustix::process::geteuid().is_root() {
-            // As root it refuses to bypass permissions unless told that the machine is there for it.
-            fixed.push(("IS_SANDBOX", "1"));
-        }
         let chosen = options::env(spec);
-        fixed.extend(chosen.iter().map(|(name, value)| (*name, value.as_str())));
-        let rules = Rules { needed: NEEDED };
-        environment::build(config, rules, &allowed, &spec.run_env, &fixed)
+        let chosen: Vec<(&str, &str)> = chosen.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        base_env(&self.installed.context().config, &spec.run_env, &chosen)
     }
 
     /// Where the program writes its session files down.
@@ -113,6 +92,33 @@ impl Claude {
         let home = || set("HOME").unwrap_or_default().join(".claude");
         Transcript::of_projects(context.fs.clone(), &set("CLAUDE_CONFIG_DIR").unwrap_or_else(home), &spec.cwd)
     }
+}
+
+/// Environment of every process of the program; `chosen` wins over all.
+fn base_env(config: &Config, run_env: &[(String, String)], chosen: &[(&str, &str)]) -> environment::ChildEnv {
+    let set = |name: &str| config.env.get(name).is_some_and(|v| !v.is_empty() && v != "0" && v != "false");
+    let mut allowed: Vec<String> = config.engine_env.get(NAME).cloned().unwrap_or_default();
+    for (switch, names) in [("CLAUDE_CODE_USE_BEDROCK", BEDROCK), ("CLAUDE_CODE_USE_VERTEX", VERTEX)] {
+        if set(switch) {
+            allowed.extend(names.iter().map(|n| (*n).to_owned()));
+        }
+    }
+    let mut fixed = vec![
+        ("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "1"),
+        ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
+        ("DISABLE_AUTOUPDATER", "1"),
+        ("DISABLE_ERROR_REPORTING", "1"),
+        ("DISABLE_TELEMETRY", "1"),
+    ];
+    if config.env.get(MAX_RETRIES.0).is_none_or(|v| v.trim().is_empty()) {
+        fixed.push(MAX_RETRIES);
+    }
+    if rustix::process::geteuid().is_root() {
+        // As root it refuses to bypass permissions unless told that the machine is there for it.
+        fixed.push(("IS_SANDBOX", "1"));
+    }
+    fixed.extend(chosen);
+    environment::build(config, Rules { needed: NEEDED }, &allowed, run_env, &fixed)
 }
 
 /// Whether `id` can only be an id: the program would take something else for a flag or a search.

@@ -9,6 +9,7 @@ use super::{
     actor::Actor,
     options::StartOptions,
     shared::{Change, locked},
+    start::Lost,
 };
 use crate::{
     engines::{Ask, Engine, Opt, PoolError, PooledSession, Support},
@@ -75,7 +76,10 @@ impl Actor {
             return Ok(());
         }
         let limit = self.hub.settings.open_wait;
-        let Err(error) = self.opened(Instant::now() + limit).await else { return Ok(()) };
+        // A program that does not take the conversation with the new options may still do so with the old ones, so
+        // nothing is told anew before these were tried.
+        let Err(error) = self.reopen(Instant::now() + limit, Lost::Fails).await else { return Ok(()) };
+        self.note(format!("the session could not be opened as it was to be: {}", error.message));
         locked(&self.shared.live).options = old;
         let again = self.opened(Instant::now() + limit).await;
         let now = match again {

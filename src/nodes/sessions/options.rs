@@ -8,7 +8,11 @@ use serde_json::Value;
 
 use super::SessionError;
 use crate::{
-    engines::{Engine, Opt, SessionOptions, SessionSpec, Support, custom::CustomEngine},
+    config::Config,
+    engines::{
+        Engine, Opt, SessionOptions, SessionSpec, Support,
+        custom::{self, CustomEngine},
+    },
     model::{
         Code,
         spec::{EngineChoice, SandboxMode},
@@ -143,6 +147,7 @@ impl StartOptions {
             mcp_config,
             base_url,
             acp_agent,
+            custom_engine,
             engine_options
         )
     }
@@ -265,14 +270,15 @@ pub(super) fn spec(
     engine: &dyn Engine,
     cwd: PathBuf,
     options: &StartOptions,
-    default_mode: &str,
+    config: &Config,
 ) -> Result<(SessionSpec, Vec<String>), SessionError> {
+    let (default_mode, env) = (&config.sessions.permission_mode, &config.env);
     let mut warnings = Vec::new();
     let bad = |text: String| SessionError::new(Code::BadOption, text);
     let modes = engine.capabilities().permission_modes;
     let mode = options.permission_mode.clone().or_else(|| {
-        let follows = engine.support(Opt::PermissionMode) == Support::Native && modes.contains(&default_mode);
-        follows.then(|| default_mode.to_owned())
+        let follows = engine.support(Opt::PermissionMode) == Support::Native && modes.contains(&default_mode.as_str());
+        follows.then(|| default_mode.clone())
     });
     let mut native = BTreeMap::new();
     let mut extra_args = Vec::new();
@@ -295,7 +301,7 @@ pub(super) fn spec(
             extra_args.extend(list);
         }
     }
-    let custom = options.custom_engine.as_deref().map(custom).transpose()?;
+    let program = options.custom_engine.as_deref().map(|text| custom(text, env)).transpose()?;
     let spec = SessionSpec {
         name: name.to_owned(),
         choice: EngineChoice {
@@ -326,18 +332,22 @@ pub(super) fn spec(
             base_url: options.base_url.clone(),
             native,
             extra_args,
-            custom,
+            custom: program,
             ..SessionOptions::default()
         },
     };
     Ok((spec, warnings))
 }
 
-/// The program a `customEngine` describes. The one place that reads it.
-fn custom(text: &str) -> Result<Arc<CustomEngine>, SessionError> {
-    let shown: String = text.chars().take(60).collect();
-    let what = if is_inline(text) { "an inline customEngine".to_owned() } else { format!("customEngine '{shown}'") };
-    Err(SessionError::new(Code::NotAvailableYet, format!("{what}: the engine custom is not available in this version")))
+/// The program a `customEngine` describes: by itself, or by the name of a variable in `env`. What a config holds is in
+/// no message.
+fn custom(text: &str, env: &BTreeMap<String, String>) -> Result<Arc<CustomEngine>, SessionError> {
+    if !is_inline(text) {
+        return custom::by_reference(env, text).map_err(|e| SessionError::new(e.code(), e.to_string()));
+    }
+    let bad = |text: String| SessionError::new(Code::BadOption, format!("customEngine: {text}"));
+    let value: Value = serde_json::from_str(text).map_err(|_| bad("is not JSON".to_owned()))?;
+    CustomEngine::read(&value).map(Arc::new).map_err(|problems| bad(problems.to_string()))
 }
 
 #[cfg(test)]
@@ -398,5 +408,24 @@ mod tests {
             assert!(check_caller(&options(remote), Caller::Local).is_ok());
         }
         assert!(check_caller(&options(json!({ "customEngine": "preset" })), Caller::Remote).is_ok());
+    }
+
+    /// SE-1: a custom engine comes inline or by reference, and what is wrong is told without what it holds.
+    #[test]
+    fn custom_engines_are_read() {
+        let good = r#"{"name":"mine","bin":"sh","output":"text"}"#;
+        let env = BTreeMap::from([(custom::variable("ref"), good.to_owned())]);
+        for text in [good, "ref"] {
+            assert_eq!(custom(text, &env).unwrap().name, "mine");
+        }
+        for (text, code, word) in [
+            ("other", Code::CustomEngineRefUnknown, "CLAWO_CUSTOM_ENGINE_OTHER"),
+            ("{canary", Code::BadOption, "not JSON"),
+            (r#"{"name":"x","bin":"canary","output":"text","canry":1}"#, Code::BadOption, "canry"),
+        ] {
+            let error = custom(text, &env).unwrap_err();
+            assert_eq!(error.code(), code);
+            assert!(error.message.contains(word) && !error.message.contains("canary"), "{error}");
+        }
     }
 }

@@ -341,8 +341,7 @@ fn plan(options: StartOptions, record: Option<Record>, model: Option<&str>) -> R
 
 /// The spec of the plan.
 fn spec(hub: &Hub, name: &str, engine: &dyn Engine, cwd: &Path, plan: &mut Plan) -> Result<SessionSpec, SessionError> {
-    let mode = &hub.config.sessions.permission_mode;
-    let (mut spec, warnings) = options::spec(name, engine, cwd.to_owned(), &plan.options, mode)?;
+    let (mut spec, warnings) = options::spec(name, engine, cwd.to_owned(), &plan.options, &hub.config)?;
     for warning in warnings {
         if !plan.warnings.contains(&warning) {
             plan.warnings.push(warning);
@@ -402,6 +401,15 @@ pub(super) fn continued(name: &str, history: &History, why: &str) -> (Option<Str
     (Some(block), format!("the engine no longer has the conversation ({why}); it is continued by replay"))
 }
 
+/// What becomes of a session whose conversation the program does not go on with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lost {
+    /// A new conversation is told what was said.
+    Retold,
+    /// It is not opened.
+    Fails,
+}
+
 impl Actor {
     /// Makes sure that the program runs, until `deadline`.
     pub(super) async fn opened(&mut self, deadline: Instant) -> Result<(), SessionError> {
@@ -409,7 +417,7 @@ impl Actor {
             return Ok(());
         }
         self.close().await;
-        match self.reopen(deadline).await {
+        match self.reopen(deadline, Lost::Retold).await {
             Ok(()) => Ok(()),
             Err(e) => {
                 // A full house says nothing about the session.
@@ -422,7 +430,8 @@ impl Actor {
         }
     }
 
-    async fn reopen(&mut self, deadline: Instant) -> Result<(), SessionError> {
+    /// Starts the program anew, with what the session is told to be.
+    pub(super) async fn reopen(&mut self, deadline: Instant, lost: Lost) -> Result<(), SessionError> {
         let (options, record, waiting) = {
             let live = locked(&self.shared.live);
             (live.options.clone(), live.record.clone(), live.block.is_some())
@@ -444,7 +453,7 @@ impl Actor {
             }
         }
         match self.wait_open(spec.clone(), deadline).await {
-            Err(e) if resume.is_some() && lost_conversation(e.class) => {
+            Err(e) if lost == Lost::Retold && resume.is_some() && lost_conversation(e.class) => {
                 self.retell(&e.message);
                 {
                     let mut live = locked(&self.shared.live);
@@ -464,8 +473,7 @@ impl Actor {
         options: &StartOptions,
         record: &Record,
     ) -> Result<SessionSpec, SessionError> {
-        let mode = &self.hub.config.sessions.permission_mode;
-        let (mut spec, _) = options::spec(&self.shared.name, engine, record.cwd.clone(), options, mode)?;
+        let (mut spec, _) = options::spec(&self.shared.name, engine, record.cwd.clone(), options, &self.hub.config)?;
         spec.options.fork = false;
         spec.options.counted = record.counted;
         spec.max_budget_usd = left_of(spec.max_budget_usd, record.spent_usd);

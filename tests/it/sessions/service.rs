@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use claw_orchestrator::{
-    engines::Ask,
+    engines::{Ask, ErrorClass},
     model::Code,
     nodes::sessions::{Caller, HandoffRequest, SendRequest, SessionState, Settings},
     sys::SystemClock,
@@ -320,5 +320,58 @@ async fn refusals_have_their_codes() {
     assert_eq!(sessions.grep("a", "(", 5).await.unwrap_err().code(), Code::BadPattern);
     let missing = sessions.status("a", Some("turn-x"), Duration::ZERO).await.unwrap_err();
     assert_eq!(missing.code(), Code::TurnNotFound);
+    sessions.shutdown().await;
+}
+
+/// Surfaces 5.1: a program that does not take the conversation with other options leaves the session as it was; nothing
+/// is told anew under the new ones.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_fails_restores_the_session() {
+    let world = World::new();
+    let (sessions, model) = (plain(&world), echo(&world));
+    let other = world.scenario("other", json!([{ "match": "", "times": 0, "steps": [{ "say": "the other one" }] }]));
+    start(&sessions, &world, "a", &model).await;
+    assert_eq!(said(&sessions, "a", "remember apple").await, "you said remember apple");
+    let changed = sessions.switch_model("a", &other).await.unwrap();
+    assert!(changed.restarted && changed.model.as_deref() == Some(other.as_str()), "{changed:?}");
+    assert_eq!(said(&sessions, "a", "hi").await, "the other one");
+    // The agent's own record of the conversation is gone.
+    std::fs::remove_dir_all(world.home().join("scripted")).unwrap();
+    let error = sessions.switch_model("a", &model).await.unwrap_err();
+    assert_eq!(error.class, Some(ErrorClass::Other), "{error}");
+    assert!(error.message.contains("No conversation found") && error.message.contains("goes on as it was"), "{error}");
+    let status = sessions.status("a", None, Duration::ZERO).await.unwrap();
+    let entry = &status.entry.entry;
+    assert_eq!((entry.state, entry.model.as_deref()), (SessionState::Idle, Some(other.as_str())), "{status:?}");
+    assert_eq!(said(&sessions, "a", "still?").await, "the other one");
+    assert!(world.prompts("other").last().unwrap().contains("remember apple"), "only the old options are told again");
+    assert!(!world.prompts("echo").iter().any(|p| p.contains("conversation_history")));
+    sessions.shutdown().await;
+}
+
+/// Surfaces 5.2: a custom engine comes inline from this machine, by reference from anywhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn custom_engines_are_sessions() {
+    let mut world = World::new();
+    let config = |word: &str| {
+        json!({ "name": "mine", "bin": "sh", "args": ["-c", format!("echo {word}; cat")], "output": "text" })
+            .to_string()
+    };
+    world.env.insert("CLAWO_CUSTOM_ENGINE_MINE".to_owned(), config("referred"));
+    let sessions = plain(&world);
+    let given = |name: &str, engine: &str| {
+        options(json!({ "name": name, "engine": "custom", "customEngine": engine, "cwd": world.project() }))
+    };
+    sessions.start(given("a", &config("inline")), Caller::Local).await.unwrap();
+    assert_eq!(said(&sessions, "a", "hello").await, "inline\nhello");
+    let error = sessions.start(given("b", &config("inline")), Caller::Remote).await.unwrap_err();
+    assert_eq!(error.code(), Code::CustomEngineRemote);
+    sessions.start(given("b", "mine"), Caller::Remote).await.unwrap();
+    assert_eq!(said(&sessions, "b", "hello").await, "referred\nhello");
+    for (engine, code) in
+        [("none", Code::CustomEngineRefUnknown), ("{\"bin\":1}", Code::BadOption), ("{x", Code::BadOption)]
+    {
+        assert_eq!(sessions.start(given("c", engine), Caller::Local).await.unwrap_err().code(), code, "{engine}");
+    }
     sessions.shutdown().await;
 }
