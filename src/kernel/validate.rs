@@ -278,7 +278,8 @@ fn engine(kernel: &Inner, choice: &EngineChoice, at: &str, errors: &mut Vec<Prob
     match kernel.services.registry.resolve(choice) {
         // Its config may hold credentials, and a spec is written to disk.
         Ok(engine) if engine.program_in_options() => {
-            let text = format!("engine `{}` runs a program that no spec can describe; use it in a session", engine.name());
+            let text =
+                format!("engine `{}` runs a program that no spec can describe; use it in a session", engine.name());
             errors.push(Problem::new(at, text));
         }
         Ok(engine) => errors.extend(engine.check(choice).into_iter().map(|why| Problem::new(at, why))),

@@ -79,7 +79,7 @@ impl Actor {
         // A program that does not take the conversation with the new options may still do so with the old ones, so
         // nothing is told anew before these were tried.
         let Err(error) = self.reopen(Instant::now() + limit, Lost::Fails).await else { return Ok(()) };
-        self.note(format!("the session could not be opened as it was to be: {}", error.message));
+        self.note(&format!("the session could not be opened as it was to be: {}", error.message));
         locked(&self.shared.live).options = old;
         let again = self.opened(Instant::now() + limit).await;
         let now = match again {
