@@ -23,7 +23,7 @@ const GO_ON: &str =
 /// Times a turn that the program's cap ended is gone on with; each is up to nine refusals of the judge.
 const MAX_WENT_ON: u32 = 32;
 /// Looks at a session file that does not say yet how the goal ended; it is written behind the output.
-const MAX_LOOKS: u32 = 20;
+const MAX_LOOKS: u32 = 300;
 /// Longest last words kept, in characters.
 const WORDS_MAX: usize = 4000;
 
