@@ -216,11 +216,7 @@ async fn agents(config: &Config) -> Vec<Row> {
             rows.push(Row::ok(name, format!("{} {version}", program.display())));
             real.push(engine.name);
         } else {
-            let fix = format!(
-                "install its program, or name it with CLAWO_{}_BIN",
-                engine.name.to_uppercase().replace('-', "_")
-            );
-            rows.push(Row::bad(Status::Warning, name, "program not found", fix));
+            rows.push(Row::bad(Status::Warning, name, "program not found", engine.fix));
         }
     }
     rows.push(if real.is_empty() {

@@ -28,6 +28,9 @@ pub(crate) struct Installed {
     pub(crate) version: Option<String>,
     /// What it can do.
     pub(crate) capabilities: Capabilities,
+    /// What to do when its program is not there.
+    #[serde(skip)]
+    pub(crate) fix: String,
 }
 
 /// Every engine, asked for its version.
@@ -44,6 +47,7 @@ pub(crate) async fn installed(config: &Config) -> Vec<Installed> {
             program,
             version,
             capabilities: engine.capabilities(),
+            fix: engine.how_to_install(),
         });
     }
     engines
@@ -84,6 +88,7 @@ fn words(can: Capabilities) -> String {
         (can.goals, "goals"),
         (!can.efforts.is_empty(), "effort"),
         (!can.permission_modes.is_empty(), "permission modes"),
+        (!can.verified, "unverified: never run by our tests"),
     ];
     all.iter().filter(|(can, _)| *can).map(|(_, word)| *word).collect::<Vec<_>>().join(", ")
 }

@@ -286,6 +286,9 @@ fn show(context: &Context, command: &SessionCommand, answer: &Value) {
             context.out.table(&table, "there are no sessions");
         }
         SessionCommand::Grep { .. } => {
+            if list("events").is_empty() {
+                context.out.line("Nothing matches.");
+            }
             for event in list("events") {
                 context.out.line(format!(
                     "{} {:<11} {}",
@@ -296,6 +299,9 @@ fn show(context: &Context, command: &SessionCommand, answer: &Value) {
             }
         }
         SessionCommand::Inbox { .. } => {
+            if list("messages").is_empty() {
+                context.out.line("There are no messages.");
+            }
             for message in list("messages") {
                 context.out.line(format!(
                     "{} {}: {}",

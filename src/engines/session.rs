@@ -127,6 +127,11 @@ pub trait Engine: Send + Sync + fmt::Debug {
     fn program_in_options(&self) -> bool {
         false
     }
+    /// What to do when no program is there.
+    fn how_to_install(&self) -> String {
+        let variable = self.name().to_uppercase().replace('-', "_");
+        format!("install its program, or name it with CLAWO_{variable}_BIN")
+    }
     /// The program's version, asked once.
     fn version(&self) -> Boxed<'_, Option<String>>;
     /// Problems with a choice (unknown effort, missing scenario), without starting anything.

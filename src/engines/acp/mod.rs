@@ -103,6 +103,13 @@ impl Engine for Acp {
         agents::AGENTS.iter().find_map(|agent| self.find(agent))
     }
 
+    fn how_to_install(&self) -> String {
+        format!(
+            "install one of its agents ({}), or name its program, for example with CLAWO_GEMINI_BIN",
+            agents::names()
+        )
+    }
+
     fn program_of(&self, choice: &EngineChoice) -> Option<PathBuf> {
         chosen(choice).ok().and_then(|agent| self.find(agent))
     }

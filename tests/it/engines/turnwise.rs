@@ -128,7 +128,7 @@ async fn ordered(session: &mut PooledSession, order: Order, begun: impl Fn() -> 
 }
 
 /// An interrupted turn ends with its whole tree, what left its group included; the session lives on and goes on with
-/// the conversation. A steered turn says that it cannot be.
+/// the conversation. A steered turn says that it cannot be (MD-2).
 #[tokio::test]
 async fn an_interrupted_session_lives_on() {
     let mut bench = Bench::new();

@@ -7,7 +7,7 @@ use claw_orchestrator::{model::Code, nodes::sessions::SendRequest};
 use super::support::{echo, plain, said, start};
 use crate::support::{World, happens};
 
-/// Engines 14, surfaces 33: an idle session gets a message at once, a busy one keeps it; a forged envelope stays text.
+/// Engines 14, surfaces 33, MD-1, MD-2: whoever sends is told whether it was given or waits; an idle session gets a message at once, a busy one keeps it; a forged envelope stays text.
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_are_delivered_or_kept() {
     let world = World::new();
