@@ -135,7 +135,9 @@ struct Touched {
 /// Looks at every run again and again, and holds every lock that is free for a moment.
 fn disturb(wf: &Path, over: &AtomicBool) -> Touched {
     let mut touched = Touched::default();
-    while !over.load(Ordering::Relaxed) {
+    loop {
+        // The last pass begins when everything is there; one under way may have missed what came behind it.
+        let last = over.load(Ordering::Relaxed);
         for entry in std::fs::read_dir(wf).unwrap().flatten() {
             let name = entry.file_name().into_string().unwrap();
             if name.starts_with('.') {
@@ -151,7 +153,9 @@ fn disturb(wf: &Path, over: &AtomicBool) -> Touched {
                 std::thread::sleep(Duration::from_micros(300));
             }
         }
+        if last {
+            return touched;
+        }
         std::thread::sleep(Duration::from_millis(2));
     }
-    touched
 }
