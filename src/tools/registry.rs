@@ -175,9 +175,13 @@ pub struct Registry {
 impl Registry {
     /// Every tool of this version.
     pub fn full() -> Self {
+        Self::of(&Toolset::ALL)
+    }
+
+    /// The tools of these sets. What is not offered costs nothing: schemas take memory and time at every start.
+    pub(super) fn of(sets: &[Toolset]) -> Self {
         let checks = super::verify_run::Checks::default();
         let mut tools = vec![
-            super::ledger_query::tool(),
             super::verify_run::tool(checks.clone()),
             super::workflow_approve::tool(),
             super::workflow_cancel::tool(),
@@ -190,9 +194,16 @@ impl Registry {
             super::workflow_steer::tool(),
             super::workflow_validate::tool(),
         ];
-        tools.extend(super::session::tools());
-        tools.extend(super::codex::tools());
-        tools.extend(super::claude::tools());
+        tools.retain(|tool| sets.contains(&tool.about.toolset));
+        for set in sets {
+            match set {
+                Toolset::Workflow | Toolset::Verify => {}
+                Toolset::Session => tools.extend(super::session::tools()),
+                Toolset::Codex => tools.extend(super::codex::tools()),
+                Toolset::Claude => tools.extend(super::claude::tools()),
+                Toolset::Runs => tools.push(super::ledger_query::tool()),
+            }
+        }
         tools.sort_by_key(|t| t.about.name);
         Self { tools, checks }
     }

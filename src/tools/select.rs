@@ -43,7 +43,7 @@ pub struct Selected {
 impl Selection {
     /// Applies the choice to every tool there is. An empty result is an error: a server without tools helps nobody.
     pub fn apply(&self) -> Result<Selected, Error> {
-        let mut registry = Registry::full();
+        let mut registry = Registry::of(&self.sets());
         let mut warnings = Vec::new();
         let known: Vec<&'static str> = registry.tools().iter().map(|t| t.about.name).collect();
         for (names, source) in [
@@ -76,18 +76,27 @@ impl Selection {
         Ok(Selected { registry, warnings })
     }
 
+    /// Sets that may have an offered tool: all of them as soon as tools are named.
+    fn sets(&self) -> Vec<Toolset> {
+        let named = self.tools.is_some() || self.configured.is_some() || !self.exclude.is_empty();
+        Toolset::ALL.into_iter().filter(|set| named || self.in_sets(*set)).collect()
+    }
+
+    /// Whether a whole set was asked for.
+    fn in_sets(&self, set: Toolset) -> bool {
+        let Some(asked) = &self.toolsets else { return set.is_default() };
+        asked.iter().any(|s| match s.as_str() {
+            "all" => true,
+            "default" => set.is_default(),
+            other => other == set.name(),
+        })
+    }
+
     fn offers(&self, name: &str, toolset: Toolset, read_only: bool) -> bool {
-        let in_sets = |sets: &[String]| {
-            sets.iter().any(|s| match s.as_str() {
-                "all" => true,
-                "default" => toolset.is_default(),
-                other => other == toolset.name(),
-            })
-        };
         let listed = |names: &[String]| names.iter().any(|n| n == name);
         let chosen = match (&self.toolsets, &self.tools, &self.configured) {
-            (Some(sets), Some(tools), _) => in_sets(sets) || listed(tools),
-            (Some(sets), None, _) => in_sets(sets),
+            (Some(_), Some(tools), _) => self.in_sets(toolset) || listed(tools),
+            (Some(_), None, _) => self.in_sets(toolset),
             (None, Some(tools), _) => listed(tools),
             (None, None, Some(configured)) => listed(configured),
             (None, None, None) => toolset.is_default(),
