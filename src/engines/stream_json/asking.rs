@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Step, StreamJson, flag, parse, str_of, user_line};
 use crate::{
-    engines::{Answer, Ask, EngineError, ErrorClass, Message, TurnEvent, TurnOutcome, not_supported},
+    engines::{Answer, Ask, EngineError, ErrorClass, Message, TurnEvent, TurnOutcome, busy::joined, not_supported},
     sys::ids,
 };
 
@@ -173,7 +173,7 @@ impl StreamJson {
     fn ended(&mut self, outcome: Box<TurnOutcome>) -> Option<Step> {
         let went_well = outcome.ok;
         let outcome = match self.asking.held.take() {
-            Some(first) => Box::new(joined(*first, *outcome)),
+            Some(first) => Box::new(both(*first, *outcome)),
             None => outcome,
         };
         if !self.asking.steered.is_empty() && went_well {
@@ -215,31 +215,39 @@ fn compacted(done: bool, mut outcome: TurnOutcome) -> Step {
     Step::Answered(Box::new(Ok(Answer { data, turn: Some(outcome) })))
 }
 
-/// A turn and the one that its further input became.
-fn joined(first: TurnOutcome, then: TurnOutcome) -> TurnOutcome {
-    let mut spend = then.spend;
-    spend.cost_usd += first.spend.cost_usd;
-    spend.turns = spend.turns.saturating_add(first.spend.turns);
-    spend.tokens_in = spend.tokens_in.saturating_add(first.spend.tokens_in);
-    spend.tokens_out = spend.tokens_out.saturating_add(first.spend.tokens_out);
-    let usage = match (first.usage, then.usage) {
-        (Some(a), Some(b)) => Some(a.plus(b)),
-        (a, b) => a.or(b),
-    };
-    let mut denials = first.permission_denials;
-    denials.extend(then.permission_denials);
+/// A turn and the one that its further input became: what both said and used.
+fn both(first: TurnOutcome, then: TurnOutcome) -> TurnOutcome {
     let text = match (first.text.is_empty(), then.text.is_empty()) {
         (false, false) => format!("{}\n\n{}", first.text, then.text),
-        (_, true) => first.text,
-        (true, false) => then.text,
+        (_, true) => first.text.clone(),
+        (true, false) => then.text.clone(),
     };
-    TurnOutcome {
-        text,
-        spend,
-        usage,
-        permission_denials: denials,
-        tool_calls: first.tool_calls.saturating_add(then.tool_calls),
-        tool_errors: first.tool_errors.saturating_add(then.tool_errors),
-        ..then
+    TurnOutcome { text, ..joined(first, then) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::run::Spend;
+
+    /// What is known of the first turn only, that its cost is a guess and whose it is, holds for both together.
+    #[test]
+    fn a_turn_and_its_further_input_are_accounted_as_one() {
+        let first = TurnOutcome {
+            text: "One.".to_owned(),
+            spend: Spend { cost_usd: 0.25, turns: 1, estimated: true, ..Spend::default() },
+            cost_source: Some("engine".to_owned()),
+            model: Some("m".to_owned()),
+            ..TurnOutcome::default()
+        };
+        let then = TurnOutcome {
+            text: "Two.".to_owned(),
+            spend: Spend { cost_usd: 0.5, turns: 1, ..Spend::default() },
+            ..TurnOutcome::default()
+        };
+        let both = both(first, then);
+        assert_eq!((both.text.as_str(), both.spend.cost_usd, both.spend.turns), ("One.\n\nTwo.", 0.75, 2));
+        assert!(both.spend.estimated);
+        assert_eq!((both.cost_source.as_deref(), both.model.as_deref()), (Some("engine"), Some("m")));
     }
 }

@@ -8,8 +8,8 @@ use super::{
     Changed, SessionError,
     actor::Actor,
     options::StartOptions,
+    reopen::Lost,
     shared::{Change, locked},
-    start::Lost,
 };
 use crate::{
     engines::{Ask, Engine, Opt, PoolError, PooledSession, Support},

@@ -13,6 +13,7 @@ mod inbox;
 mod messages;
 mod options;
 mod records;
+mod reopen;
 mod shared;
 mod start;
 mod tags;
