@@ -11,7 +11,7 @@ use crate::model::{
     run::{RECORD_VERSION, RedStreak, Spend, Verdict},
     spec::{ContractSource, Node},
 };
-use crate::nodes::{goal::GOAL_DATA, prompt::cut};
+use crate::nodes::{council::data, goal::GOAL_DATA, prompt::cut};
 
 /// Bytes kept of a correction that has been followed; the log has the rest.
 const STEER_KEPT: usize = 200;
@@ -44,6 +44,8 @@ pub fn empty(run_id: &RunId, spec: &WorkflowSpec) -> RunRecord {
         spend: Spend::default(),
         child_spend: BTreeMap::new(),
         steers: Vec::new(),
+        injections: Vec::new(),
+        winding_down: false,
         gate: None,
         waiting_for: None,
         consensus_votes: Vec::new(),
@@ -134,9 +136,13 @@ fn apply(record: &mut RunRecord, spec: &WorkflowSpec, at: Time, event: &Event) {
             if entered {
                 entry.started_at = Some(at);
                 entry.ended_at = None;
-                // Conversations that several nodes share outlive a visit, and so does a goal's; everything else belongs to one.
-                if let Some(data) = entry.data.as_mut().and_then(Value::as_object_mut) {
-                    data.retain(|key, _| key.starts_with("session:") || key == GOAL_DATA);
+                // Conversations that several nodes share outlive a visit, and so do a goal's and what councils were;
+                // everything else belongs to one.
+                if let Some(kept) = entry.data.as_mut().and_then(Value::as_object_mut) {
+                    let stays = |key: &str| {
+                        key.starts_with("session:") || key == GOAL_DATA || key.starts_with(data::PREFIX)
+                    };
+                    kept.retain(|key, _| stays(key));
                 }
                 entry.approved = None;
                 entry.comment = None;
@@ -210,6 +216,18 @@ fn apply(record: &mut RunRecord, spec: &WorkflowSpec, at: Time, event: &Event) {
                 }
                 steer.text.truncate(cut(&steer.text, STEER_KEPT).0.len());
             }
+        }
+        Event::Inject { injection } => record.injections.push(injection.clone()),
+        Event::InjectTaken { ids, round } => {
+            for taken in record.injections.iter_mut().filter(|i| ids.contains(&i.id)) {
+                taken.round = Some(*round);
+                taken.text.truncate(cut(&taken.text, STEER_KEPT).0.len());
+            }
+        }
+        Event::WindDown => record.winding_down = true,
+        Event::WorkDir { path, baseline, .. } => {
+            record.work_dir.clone_from(path);
+            record.baseline = Some(baseline.clone());
         }
         Event::Gate { gate } => record.gate.clone_from(gate),
         Event::RetryScheduled { node, retry_at, .. } => {

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     NodeId, NodeState, RunId, RunOutcome, RunState, Time,
-    run::{Baseline, Gate, OutputText, ParentRef, Spend, Steer, Verdict, Waiting},
+    run::{Baseline, Gate, Injection, OutputText, ParentRef, Spend, Steer, Verdict, Waiting},
 };
 
 /// Longest text of a `log` event, in bytes.
@@ -144,6 +144,29 @@ pub enum Event {
         /// The corrections.
         ids: Vec<String>,
     },
+    /// Words for a council's next round were queued.
+    Inject {
+        /// The words.
+        injection: Injection,
+    },
+    /// A round of a council took these words.
+    InjectTaken {
+        /// The words.
+        ids: Vec<String>,
+        /// The round.
+        round: u32,
+    },
+    /// Nothing new is begun any more; the run is cancelled when what goes on has ended.
+    WindDown,
+    /// Nodes without a directory of their own work there from now on, and count changes from there.
+    WorkDir {
+        /// The node that made it.
+        node: NodeId,
+        /// Absolute directory.
+        path: String,
+        /// The repository as that node's work began.
+        baseline: Baseline,
+    },
     /// A gate opened (present) or was answered (absent).
     Gate {
         /// The open gate.
@@ -222,6 +245,10 @@ impl Event {
             Self::Cost { .. } => "cost",
             Self::Steer { .. } => "steer",
             Self::SteerApplied { .. } => "steer_applied",
+            Self::Inject { .. } => "inject",
+            Self::InjectTaken { .. } => "inject_taken",
+            Self::WindDown => "wind_down",
+            Self::WorkDir { .. } => "work_dir",
             Self::Gate { .. } => "gate",
             Self::RetryScheduled { .. } => "retry_scheduled",
             Self::Wait { .. } => "wait",

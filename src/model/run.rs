@@ -183,6 +183,12 @@ pub struct RunRecord {
     /// Operator's corrections, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steers: Vec<Steer>,
+    /// Words for the rounds of councils, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub injections: Vec<Injection>,
+    /// Nothing new is begun any more, and what goes on may end before the run is cancelled.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub winding_down: bool,
     /// The open gate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<Gate>,
@@ -359,6 +365,23 @@ pub struct Steer {
     /// Nodes an attempt of which succeeded with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub applied: Vec<NodeId>,
+}
+
+/// Words an operator puts into a council's next round.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Injection {
+    /// Names it in later events.
+    pub id: String,
+    /// The council node it is for.
+    pub node: NodeId,
+    /// What was said; shortened once a round took it.
+    pub text: String,
+    /// When it was queued.
+    pub at: Time,
+    /// The round that took it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round: Option<u32>,
 }
 
 /// Where the goal of a node stands.

@@ -5,6 +5,7 @@
 
 pub mod agent;
 pub mod budget;
+pub mod council;
 pub mod fanout;
 pub mod goal;
 pub mod prompt;

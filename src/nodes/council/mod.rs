@@ -1,0 +1,6 @@
+//! Several agents on one repository, in rounds, each in a worktree of its own.
+//!
+//! The runtime merges after every round; members vote, and votes only end the talk. Nothing here writes the user's
+//! branch, index or files.
+
+pub mod data;
