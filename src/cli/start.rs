@@ -81,6 +81,7 @@ pub(crate) fn template(
         auto_resume: false,
         idempotency_key: None,
         parent: None,
+        customs: crate::nodes::Customs::default(),
     };
     run_here(context, request, &start.wait)
 }

@@ -204,6 +204,7 @@ impl SpecArgs {
             auto_resume: self.auto_resume,
             idempotency_key: None,
             parent: None,
+            customs: crate::nodes::Customs::default(),
         })
     }
 }

@@ -26,10 +26,10 @@ use crate::{
     model::{
         Event, NodeId, NodeState, RunRecord, Time,
         event::{LOG_TEXT_MAX, LOGS_PER_VISIT},
-        run::{Steer, Verdict, Waiting},
+        run::{Injection, Steer, Verdict, Waiting},
     },
     nodes::{
-        Stop,
+        Customs, Stop,
         budget::{Lasted, Meter},
         prompt::cut,
     },
@@ -43,6 +43,8 @@ const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
 /// Most log events in one batch, so that a batch stays below the store's line limit even when every character
 /// is written as two.
 const LOGS_PER_BATCH: usize = 16;
+/// Why a run that was wound down is cancelled.
+pub(super) const ABORTED: &str = "aborted";
 /// Attempts in a row that the store may lose before the run is given up: an agent that is paid again and
 /// again for a result that cannot be kept helps nobody.
 const LOST_MAX: u32 = 5;
@@ -80,6 +82,10 @@ pub(super) struct Actor {
     pub(super) waits: BTreeMap<String, Waiting>,
     /// Corrections that nobody has acknowledged, for the attempt under way.
     pub(super) steers: watch::Sender<Vec<Steer>>,
+    /// Words for the rounds of the node under way that no round took.
+    pub(super) injections: watch::Sender<Vec<Injection>>,
+    /// Programs of `custom` agents.
+    pub(super) customs: Customs,
     /// What was used while the store could not be written.
     pub(super) owed: Vec<Event>,
     /// Attempts in a row that ended with a failure of the store.
@@ -96,7 +102,7 @@ pub(super) struct Actor {
 
 impl Actor {
     /// An actor for a claimed run.
-    pub(super) fn new(kernel: Arc<Inner>, writer: Writer, commands: mpsc::Receiver<Command>) -> Self {
+    pub(super) fn new(kernel: Arc<Inner>, writer: Writer, customs: Customs, commands: mpsc::Receiver<Command>) -> Self {
         let meter = Arc::new(account::open(&kernel, &writer.spec, &writer.record));
         let lasted = Lasted::new(&writer.record, kernel.services.clock.as_ref());
         let shutdown = kernel.stop.child_token();
@@ -112,6 +118,8 @@ impl Actor {
             logs: Vec::new(),
             waits: BTreeMap::new(),
             steers: watch::Sender::new(Vec::new()),
+            injections: watch::Sender::new(Vec::new()),
+            customs,
             owed: Vec::new(),
             lost: 0,
             cancels: Vec::new(),
@@ -170,8 +178,12 @@ impl Actor {
                 return Err(Lost::Stopped(Stop::Shutdown));
             }
             self.control().await?;
-            if !self.writer.record.state.is_terminal() && self.wall_left() == Some(Duration::ZERO) {
-                self.end_by(Stop::Budget, None).await?;
+            if !self.writer.record.state.is_terminal() {
+                if self.writer.record.winding_down {
+                    self.end_by(Stop::Cancelled, Some(ABORTED)).await?;
+                } else if self.wall_left() == Some(Duration::ZERO) {
+                    self.end_by(Stop::Budget, None).await?;
+                }
             }
             let now = self.kernel.services.clock.wall();
             match plan::decide(&self.writer.spec, &self.writer.record, now) {
@@ -296,9 +308,9 @@ impl Actor {
                 let _ = done.send(());
             }
             // Nothing is added to a run that has ended; the dropped answer makes the caller look again.
-            Command::Steer { .. } if self.writer.record.state.is_terminal() => {}
-            Command::Steer { steer, done } => {
-                self.commit(vec![Event::Steer { steer }]).await?;
+            Command::Record { .. } if self.writer.record.state.is_terminal() => {}
+            Command::Record { event, done } => {
+                self.commit(vec![event]).await?;
                 let _ = done.send(());
             }
         }
@@ -324,13 +336,24 @@ impl Actor {
         for item in items {
             let text = |key: &str| item.body.get(key).and_then(Value::as_str).map(str::to_owned);
             match text("kind").as_deref() {
-                Some("steer") if self.knows(&item.id) => {}
+                Some("steer" | "inject" | "wind_down") if self.writer.record.state.is_terminal() => {}
+                Some("steer" | "inject") if self.knows(&item.id) => {}
                 Some("steer") => {
                     let at = self.kernel.services.clock.wall();
                     let steer =
                         Steer { id: item.id.clone(), text: text("text").unwrap_or_default(), at, applied: Vec::new() };
                     self.writer.commit(vec![Event::Steer { steer }]).await?;
                 }
+                Some("inject") => {
+                    let at = self.kernel.services.clock.wall();
+                    if let Some(node) = text("node").and_then(|id| NodeId::parse(&id).ok()) {
+                        let text = text("text").unwrap_or_default();
+                        let injection = Injection { id: item.id.clone(), node, text, at, round: None };
+                        self.writer.commit(vec![Event::Inject { injection }]).await?;
+                    }
+                }
+                Some("wind_down") if self.writer.record.winding_down => {}
+                Some("wind_down") => self.writer.commit(vec![Event::WindDown]).await?,
                 Some(account::SPENT) => {
                     if let Some(child) = account::said(&item.body) {
                         self.look_at_child(&child).await;
@@ -350,9 +373,10 @@ impl Actor {
         Ok(cancel)
     }
 
-    /// Whether a correction needs no further event: it is on the record, or the run has ended.
+    /// Whether words need no further event: they are on the record.
     fn knows(&self, id: &str) -> bool {
-        self.writer.record.state.is_terminal() || self.writer.record.steers.iter().any(|s| s.id == id)
+        let record = &self.writer.record;
+        record.steers.iter().any(|s| s.id == id) || record.injections.iter().any(|i| i.id == id)
     }
 
     /// Waits for the next attempt's due time; what is left of it is counted again after a restart.

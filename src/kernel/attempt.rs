@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     account,
-    actor::{Actor, Lost},
+    actor::{ABORTED, Actor, Lost},
     children::KernelChildren,
     live::Command,
     writer::ERROR_MAX,
@@ -66,13 +66,17 @@ impl Actor {
         let (report, mut reports) = Reporter::new();
         let cause = Arc::new(OnceLock::new());
         self.waits.clear();
-        self.tell_steers();
+        let wind_down = CancellationToken::new();
+        self.tell_node(&node.id, &wind_down);
         let ctx = NodeCtx {
             services: self.kernel.services.clone(),
             attempt: Arc::new(prepared),
             cancel: cancel.clone(),
             stop: cause.clone(),
             steers: self.steers.subscribe(),
+            injections: self.injections.subscribe(),
+            wind_down: wind_down.clone(),
+            customs: self.customs.clone(),
             report,
             budget: self.meter.clone(),
             lasted: self.lasted,
@@ -80,9 +84,12 @@ impl Actor {
         };
         let mut work = tasks::spawn("node", nodes::run(ctx));
         let mut replies = Vec::new();
-        let watched = self.watch(&mut work, &mut reports, (node, entry), &mut replies).await;
+        let watched = self.watch(&mut work, &mut reports, (node, entry), &wind_down, &mut replies).await;
         let (result, stop) = match watched {
-            Ok(Watched::Ended(result)) => (Some(*result), None),
+            Ok(Watched::Ended(result)) => {
+                let aborted = (Stop::Cancelled, Some(ABORTED.to_owned()));
+                (Some(*result), self.writer.record.winding_down.then_some(aborted))
+            }
             Ok(Watched::Stopped(why, reason)) => {
                 let _ = cause.set(why);
                 cancel.cancel();
@@ -127,6 +134,7 @@ impl Actor {
         work: &mut Work,
         reports: &mut Reports,
         (node, entry): (&Node, &NodeRecord),
+        wind_down: &CancellationToken,
         replies: &mut Vec<tokio::sync::oneshot::Sender<()>>,
     ) -> Result<Watched, Lost> {
         let shutdown = self.shutdown.clone();
@@ -144,17 +152,17 @@ impl Actor {
                         self.writer.with(|claim| claim.check()).await?;
                         return Ok(Watched::Stopped(Stop::Cancelled, reason));
                     }
-                    Command::Steer { steer, done } => {
-                        self.commit(vec![Event::Steer { steer }]).await?;
+                    Command::Record { event, done } => {
+                        self.commit(vec![event]).await?;
                         let _ = done.send(());
-                        self.tell_steers();
+                        self.tell_node(&node.id, wind_down);
                     }
                 },
                 _ = ticks.tick() => {
                     if let Some(reason) = self.tick().await? {
                         return Ok(Watched::Stopped(Stop::Cancelled, reason));
                     }
-                    self.tell_steers();
+                    self.tell_node(&node.id, wind_down);
                     if self.wall_left() == Some(Duration::ZERO) {
                         return Ok(Watched::Stopped(Stop::Budget, None));
                     }
@@ -186,6 +194,8 @@ impl Actor {
                         | Report::Part { .. }
                         | Report::Child { .. }
                         | Report::Steered(_)
+                        | Report::Injected { .. }
+                        | Report::Vote(_)
                         | Report::Recorded(_) => None,
                     };
                     if let Err(e) = self.take_report(node, entry, report).await {
@@ -201,9 +211,21 @@ impl Actor {
         }
     }
 
-    /// Tells the attempt which corrections nobody has acknowledged.
-    fn tell_steers(&self) {
+    /// Tells the attempt what was said since: corrections nobody has acknowledged, words no round took, the wish
+    /// that nothing new begins.
+    fn tell_node(&self, node: &NodeId, wind_down: &CancellationToken) {
         let record = &self.writer.record;
+        if record.winding_down {
+            wind_down.cancel();
+        }
+        self.injections.send_if_modified(|known| {
+            let open = record.injections.iter().filter(|i| i.round.is_none() && i.node == *node);
+            let same = open.clone().map(|i| &i.id).eq(known.iter().map(|i| &i.id));
+            if !same {
+                *known = open.cloned().collect();
+            }
+            !same
+        });
         self.steers.send_if_modified(|known| {
             let open = record.steers.iter().filter(|s| s.applied.is_empty());
             let same = open.clone().map(|s| &s.id).eq(known.iter().map(|s| &s.id));
@@ -245,6 +267,18 @@ impl Actor {
                 Ok(())
             }
             Report::Steered(ids) => self.commit(vec![Event::SteerApplied { node: id, ids }]).await,
+            Report::Injected { ids, round } => {
+                self.commit(vec![Event::InjectTaken { ids, round }]).await?;
+                // What was taken is no longer open, and the node may ask at once.
+                self.injections.send_if_modified(|known| {
+                    let before = known.len();
+                    let open: Vec<_> = self.writer.record.injections.iter().filter(|i| i.round.is_none()).collect();
+                    known.retain(|i| open.iter().any(|o| o.id == i.id));
+                    known.len() != before
+                });
+                Ok(())
+            }
+            Report::Vote(vote) => self.commit(vec![Event::Vote { vote }]).await,
             Report::Recorded(done) => {
                 let _ = done.send(());
                 Ok(())
@@ -268,7 +302,7 @@ impl Actor {
     }
 
     /// Turns an attempt's end into one batch and commits it together with the move that follows.
-    async fn settle(&mut self, node: &Node, result: NodeResult, stop: StopCause) -> Result<(), Lost> {
+    async fn settle(&mut self, node: &Node, mut result: NodeResult, stop: StopCause) -> Result<(), Lost> {
         let record = self.writer.record.clone();
         let Some(entry) = record.node(node.id.as_str()) else { return Ok(()) };
         // Work that was done before the stop reached it counts; the run stays resumable after it.
@@ -279,6 +313,9 @@ impl Actor {
             // Whoever lost the run leaves its refs alone.
             self.writer.with(|claim| claim.check()).await?;
             events.extend(super::workspace::snapshot(&self.kernel, &record, node, entry).await);
+        }
+        if result.touched || result.verdict.is_some() {
+            events.extend(super::workspace::keep(&self.kernel, &record, node, result.verdict.as_mut()).await);
         }
         if let Some(detail) = result.unkillable.first() {
             events.push(Event::Unkillable { detail: detail.clone() });
@@ -358,7 +395,23 @@ impl Actor {
         for (key, data) in &result.data {
             events.push(Event::NodeData { node: id.clone(), key: key.clone(), data: data.clone() });
         }
-        if let Some((evidence_id, files)) = &result.evidence {
+        if let Some(moved) = &result.work_dir {
+            let mut baseline = record.baseline.clone().unwrap_or_default();
+            baseline.base_sha = Some(moved.base.clone());
+            baseline.snapshot = None;
+            baseline.in_git = true;
+            if let Some(tests) = moved.protected.clone() {
+                let path = format!("{}/protected.json", artifact_dir(entry));
+                baseline.protected = Some(self.writer.put(path, tests).await?);
+            }
+            events.push(Event::WorkDir {
+                node: id.clone(),
+                path: moved.path.to_string_lossy().into_owned(),
+                top: moved.top.to_string_lossy().into_owned(),
+                baseline,
+            });
+        }
+        for (evidence_id, files) in &result.evidence {
             let (path, files) = (format!("evidence/{evidence_id}"), files.clone());
             self.writer.with(move |claim| claim.put_directory(&path, &files)).await?;
             events.push(Event::Evidence { node: id.clone(), evidence_id: evidence_id.clone() });

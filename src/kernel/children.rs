@@ -15,7 +15,7 @@ use crate::{
     model::{
         Code, NodeKind, RunId, RunOutcome, RunRecord, RunState, WorkflowSpec, run::ParentRef, spec::SubflowSource,
     },
-    nodes::{Boxed, ChildOutcome, Children, NoChild, NodeCtx, NodeVerdict, Report, Stop},
+    nodes::{Boxed, ChildOutcome, Children, Customs, NoChild, NodeCtx, NodeVerdict, Report, Stop},
     sys::tasks,
 };
 
@@ -73,7 +73,7 @@ impl KernelChildren {
     async fn go_on_with(&self, ctx: &NodeCtx, child: &RunId) -> super::Result<()> {
         let mut pause = super::storage::REOPEN_FIRST;
         loop {
-            match start::resume(&self.kernel, child).await {
+            match start::resume(&self.kernel, child, Customs::default()).await {
                 Err(e) if e.code == Code::StoreUnavailable && !ctx.cancel.is_cancelled() => {
                     tracing::warn!(%child, error = %e, "a child run cannot be continued yet");
                 }
@@ -146,7 +146,7 @@ impl KernelChildren {
         if on_record.await.is_err() || ctx.cancel.is_cancelled() {
             return Err("stopped".to_owned().into());
         }
-        match start::launch(&self.kernel, child.clone(), spec, lineage, false, None).await {
+        match start::launch(&self.kernel, child.clone(), spec, lineage, false, None, Customs::default()).await {
             Ok(_) => Ok(child),
             // Made by an attempt whose answer a crash swallowed.
             Err(e) if e.code == Code::RunExists && self.is_ours(ctx, &child).await? => {

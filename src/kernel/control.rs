@@ -13,8 +13,11 @@ use super::{
     workspace,
 };
 use crate::{
-    model::{Code, Event, NodeState, RunId, RunRecord, RunState, run::Steer},
-    nodes::prompt::cut,
+    model::{
+        Code, Event, NodeId, NodeKind, NodeState, RunId, RunRecord, RunState, WorkflowSpec,
+        run::{Injection, Steer},
+    },
+    nodes::{Customs, council::data::rounds_begun, prompt::cut},
     store::InboxItem,
     sys::{ids, tasks},
 };
@@ -63,7 +66,7 @@ pub(super) async fn cancel(kernel: &Arc<Inner>, run: &RunId, reason: Option<Stri
             }
         } else if found.live {
             let body = json!({ "kind": "cancel", "reason": reason });
-            let asked = ask_owner(kernel, run, body, |record, _| record.state.is_terminal()).await?;
+            let asked = ask_owner(kernel, run, ids::sortable(), body, |record, _| record.state.is_terminal()).await?;
             match asked {
                 Asked::Recorded | Asked::Taken(Owner::Live) => return Ok(()),
                 Asked::Taken(Owner::Gone) | Asked::Withdrawn => {}
@@ -146,6 +149,77 @@ pub(super) async fn steer(kernel: &Arc<Inner>, run: &RunId, text: &str) -> Resul
     if text.trim().is_empty() || text.len() > STEER_MAX {
         return Err(Error::new(Code::InvalidArgument, format!("text: give 1 to {STEER_MAX} bytes")));
     }
+    let clock = kernel.services.clock.clone();
+    let make = |_: &WorkflowSpec, record: &RunRecord, id: &str| {
+        if record.steers.iter().filter(|s| s.applied.is_empty()).count() >= STEERS_MAX {
+            let text = format!("{STEERS_MAX} corrections wait already for an agent of run '{run}'");
+            return Err(Error::new(Code::Busy, text));
+        }
+        let waits_for = record.current_node.as_ref().map_or_else(|| "the first agent".to_owned(), ToString::to_string);
+        let steer = Steer { id: id.to_owned(), text: text.to_owned(), at: clock.wall(), applied: Vec::new() };
+        let body = json!({ "kind": "steer", "text": text });
+        Ok(Word { event: Event::Steer { steer }, body, answer: waits_for })
+    };
+    post(kernel, run, make, |record, id| record.steers.iter().any(|s| s.id == id)).await
+}
+
+/// Queues words for the next round of a council; gives that round.
+pub(super) async fn inject(kernel: &Arc<Inner>, run: &RunId, node: &NodeId, text: &str) -> Result<u32> {
+    let clock = kernel.services.clock.clone();
+    let make = |spec: &WorkflowSpec, record: &RunRecord, id: &str| {
+        let entry = record.node(node.as_str()).filter(|entry| entry.state == NodeState::Running);
+        let Some(entry) = entry.filter(|_| record.current_node.as_ref() == Some(node)) else {
+            let text = format!("the council at node '{node}' of run '{run}' is not talking any more");
+            return Err(Error::new(Code::RunTerminal, text));
+        };
+        if record.injections.iter().filter(|i| i.round.is_none()).count() >= STEERS_MAX {
+            return Err(Error::new(
+                Code::Busy,
+                format!("{STEERS_MAX} messages wait already for a round of run '{run}'"),
+            ));
+        }
+        let rounds = rounds_begun(entry.visits, entry.data.as_ref());
+        let last = match spec.node(node.as_str()).map(|(_, node)| &node.kind) {
+            Some(NodeKind::Council(council)) => council.max_rounds,
+            Some(_) | None => 0,
+        };
+        if rounds >= last {
+            let text = format!("round {rounds} is the last one, and it has begun; nobody would read this any more");
+            return Err(Error::new(Code::LastRoundRunning, text));
+        }
+        let injection =
+            Injection { id: id.to_owned(), node: node.clone(), text: text.to_owned(), at: clock.wall(), round: None };
+        let body = json!({ "kind": "inject", "node": node, "text": text });
+        Ok(Word { event: Event::Inject { injection }, body, answer: rounds + 1 })
+    };
+    post(kernel, run, make, |record, id| record.injections.iter().any(|i| i.id == id)).await
+}
+
+/// Lets a run end when what goes on in it has ended.
+pub(super) async fn wind_down(kernel: &Arc<Inner>, run: &RunId) -> Result<()> {
+    let make = |_: &WorkflowSpec, _: &RunRecord, _: &str| {
+        Ok(Word { event: Event::WindDown, body: json!({ "kind": "wind_down" }), answer: () })
+    };
+    post(kernel, run, make, |record, _| record.winding_down || record.state.is_terminal()).await
+}
+
+/// Something to be put on the record of a run that goes on.
+struct Word<T> {
+    /// The event.
+    event: Event,
+    /// The same as a request to the process that executes the run.
+    body: Value,
+    /// What the caller is told.
+    answer: T,
+}
+
+/// Puts an event on the record of a run that has not ended, wherever it is executed. `make` says what, or why not,
+/// given the record and a new id; `seen` finds it on the record.
+async fn post<T, M, S>(kernel: &Arc<Inner>, run: &RunId, make: M, seen: S) -> Result<T>
+where
+    M: Fn(&WorkflowSpec, &RunRecord, &str) -> Result<Word<T>>,
+    S: Fn(&RunRecord, &str) -> bool,
+{
     let mut asked = None;
     for _ in 0..TRIES {
         not_superseded(kernel, run, asked.as_ref())?;
@@ -153,37 +227,31 @@ pub(super) async fn steer(kernel: &Arc<Inner>, run: &RunId, text: &str) -> Resul
         // Lost while it was read, and what was read may be the successor's.
         not_superseded(kernel, run, asked.as_ref())?;
         terminal(&found.record)?;
-        if found.record.steers.iter().filter(|s| s.applied.is_empty()).count() >= STEERS_MAX {
-            let text = format!("{STEERS_MAX} corrections wait already for an agent of run '{run}'");
-            return Err(Error::new(Code::Busy, text));
-        }
         let id = ids::sortable();
-        let waits_for =
-            found.record.current_node.as_ref().map_or_else(|| "the first agent".to_owned(), ToString::to_string);
-        let at = kernel.services.clock.wall();
-        let steer = Steer { id: id.clone(), text: text.to_owned(), at, applied: Vec::new() };
+        let word = make(&found.spec, &found.record, &id)?;
         if let Some(live) = found.here {
             let (done, answer) = oneshot::channel();
             asked = Some(live.clone());
-            if live.commands.send(Command::Steer { steer, done }).await.is_ok() && answer.await.is_ok() {
-                return Ok(waits_for);
+            let sent = live.commands.send(Command::Record { event: word.event, done }).await;
+            if sent.is_ok() && answer.await.is_ok() {
+                return Ok(word.answer);
             }
         } else if found.live {
-            let body = json!({ "kind": "steer", "text": text });
-            match ask_owner(kernel, run, body, |record, id| record.steers.iter().any(|s| s.id == id)).await? {
+            match ask_owner(kernel, run, id, word.body, &seen).await? {
                 // What was taken stays in the run's directory until it is on the record, whoever goes on with it.
-                Asked::Recorded | Asked::Taken(_) => return Ok(waits_for),
+                Asked::Recorded | Asked::Taken(_) => return Ok(word.answer),
                 Asked::Withdrawn => {}
             }
         } else {
+            let event = word.event;
             let queued = start::take_over(kernel, run, move |record| {
                 terminal(record)?;
-                Ok(vec![Event::Steer { steer }])
+                Ok(vec![event])
             });
             match queued.await {
                 Ok(writer) => {
                     writer.release().await;
-                    return Ok(waits_for);
+                    return Ok(word.answer);
                 }
                 Err(e) if e.code == Code::RunOwned => {}
                 Err(e) => return Err(e),
@@ -211,11 +279,11 @@ enum Owner {
 }
 
 /// Leaves a request in the run's inbox and waits for the event it becomes.
-async fn ask_owner<F>(kernel: &Arc<Inner>, run: &RunId, body: Value, seen: F) -> Result<Asked>
+async fn ask_owner<F>(kernel: &Arc<Inner>, run: &RunId, id: String, body: Value, seen: F) -> Result<Asked>
 where
     F: Fn(&RunRecord, &str) -> bool,
 {
-    let item = InboxItem { id: ids::sortable(), body };
+    let item = InboxItem { id, body };
     let (store, id, put) = (kernel.store.clone(), run.clone(), item.clone());
     tasks::blocking("inbox", move || store.inbox_put(&id, &put))
         .await
@@ -278,7 +346,7 @@ pub(super) async fn approve(kernel: &Arc<Inner>, run: &RunId, approved: bool, co
         });
         match taken.await {
             Ok(writer) if kernel.executes => {
-                start::execute(kernel, writer);
+                start::execute(kernel, writer, Customs::default());
                 return Ok(());
             }
             Ok(writer) => {

@@ -261,7 +261,8 @@ fn contract<'a>(spec: &'a WorkflowSpec, node: Option<&str>) -> Option<&'a Contra
             | NodeKind::HumanGate(_)
             | NodeKind::Router(_)
             | NodeKind::Subflow(_)
-            | NodeKind::Goal(_),
+            | NodeKind::Goal(_)
+            | NodeKind::Council(_),
         )
         | None => spec.contract.as_ref(),
     }

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    model::{RunId, RunRecord, WorkflowSpec, run::Steer},
+    model::{Event, RunId, RunRecord, WorkflowSpec},
     nodes::budget::Meter,
 };
 
@@ -31,10 +31,10 @@ pub(super) enum Command {
         /// Answered once it is on the record.
         done: oneshot::Sender<()>,
     },
-    /// Queue a correction.
-    Steer {
-        /// The correction.
-        steer: Steer,
+    /// Put this on the record of a run that has not ended.
+    Record {
+        /// What: a correction, words for a round, the wish to wind down.
+        event: Event,
         /// Answered once it is on the record.
         done: oneshot::Sender<()>,
     },

@@ -38,8 +38,8 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    model::{Code, EvidenceBundle, Problem, RunId, RunRecord, RunState},
-    nodes::Services,
+    model::{Code, EvidenceBundle, NodeId, Problem, RunId, RunRecord, RunState},
+    nodes::{Customs, Services},
     store::{self, SharedStore},
     sys::tasks,
 };
@@ -101,7 +101,7 @@ pub enum Source {
 }
 
 /// A request to start a run.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct StartRequest {
     /// What to run.
     pub source: Source,
@@ -117,6 +117,8 @@ pub struct StartRequest {
     pub idempotency_key: Option<String>,
     /// Run the caller itself belongs to (an agent that connected back).
     pub parent: Option<String>,
+    /// Programs of agents with engine `custom`, by the agent's name. Kept in memory only.
+    pub customs: Customs,
 }
 
 /// What `status` should include.
@@ -317,9 +319,14 @@ impl Kernel {
 
     /// Continues a run whose owner is gone. A terminal or parked run is returned as it is.
     pub async fn resume(&self, run: &str) -> Result<RunView> {
+        self.resume_with(run, Customs::default()).await
+    }
+
+    /// The same, with the programs of its agents of engine `custom`, which no log holds.
+    pub async fn resume_with(&self, run: &str, customs: Customs) -> Result<RunView> {
         let run = run_id(run)?;
         let (inner, id) = (self.inner.clone(), run.clone());
-        whole("resume", async move { start::resume(&inner, &id).await }).await?;
+        whole("resume", async move { start::resume(&inner, &id, customs).await }).await?;
         self.view(&run).await
     }
 
@@ -333,6 +340,17 @@ impl Kernel {
     /// Queues an operator's correction for the next agent prompt; returns the node it waits for.
     pub async fn steer(&self, run: &str, text: &str) -> Result<String> {
         control::steer(&self.inner, &run_id(run)?, text).await
+    }
+
+    /// Queues words for the next round of a council; returns the round. `node` is the council's node.
+    pub async fn inject(&self, run: &RunId, node: &NodeId, text: &str) -> Result<u32> {
+        control::inject(&self.inner, run, node, text).await
+    }
+
+    /// Lets a run end: nothing new begins in it, and it is cancelled when what goes on has ended.
+    pub async fn wind_down(&self, run: &RunId) -> Result<RunView> {
+        control::wind_down(&self.inner, run).await?;
+        self.view(run).await
     }
 
     /// Answers the open gate of a run.

@@ -57,7 +57,7 @@ async fn waits(kernel: &Arc<Inner>, run: &RunId) -> bool {
     }
     if !found.live
         && recovery::answered_only(&found.spec, &found.record)
-        && let Err(e) = start::resume(kernel, run).await
+        && let Err(e) = start::resume(kernel, run, crate::nodes::Customs::default()).await
         && e.code != Code::RunOwned
     {
         tracing::warn!(%run, error = %e, "an answered run could not be continued");

@@ -110,9 +110,12 @@ fn enter(spec: &WorkflowSpec, record: &RunRecord, node: &Node, now: Time) -> Mov
             events.push(Event::Gate { gate: Some(gate) });
             RunState::AwaitingHuman
         }
-        NodeKind::Agent(_) | NodeKind::Fanout(_) | NodeKind::Router(_) | NodeKind::Subflow(_) | NodeKind::Goal(_) => {
-            RunState::Running
-        }
+        NodeKind::Agent(_)
+        | NodeKind::Fanout(_)
+        | NodeKind::Router(_)
+        | NodeKind::Subflow(_)
+        | NodeKind::Goal(_)
+        | NodeKind::Council(_) => RunState::Running,
     };
     if record.state != state {
         events.push(run_state(state));

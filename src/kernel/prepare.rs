@@ -12,9 +12,9 @@ use crate::{
     model::{
         EvidenceBundle, NodeKind, RunRecord,
         run::NodeRecord,
-        spec::{ContractSource, Node},
+        spec::{ContractSource, Isolation, Node},
     },
-    nodes::{self, Attempt},
+    nodes::{self, Attempt, council::data},
     sys::tasks,
 };
 
@@ -38,12 +38,14 @@ impl Actor {
                 ContractSource::Run => spec.contract.clone(),
                 ContractSource::Inline(contract) => Some(contract.clone()),
             },
+            NodeKind::Fanout(n) if n.isolation == Isolation::Worktree => spec.contract.clone(),
             NodeKind::Agent(_)
             | NodeKind::Fanout(_)
             | NodeKind::HumanGate(_)
             | NodeKind::Router(_)
             | NodeKind::Subflow(_)
-            | NodeKind::Goal(_) => None,
+            | NodeKind::Goal(_)
+            | NodeKind::Council(_) => None,
         };
         let baseline = record.baseline.clone().unwrap_or_default();
         let mut protected = None;
@@ -63,7 +65,8 @@ impl Actor {
             | NodeKind::HumanGate(_)
             | NodeKind::Router(_)
             | NodeKind::Subflow(_)
-            | NodeKind::Goal(_) => Vec::new(),
+            | NodeKind::Goal(_)
+            | NodeKind::Council(_) => Vec::new(),
         };
         let mut inputs = Vec::new();
         for id in wanted {
@@ -79,7 +82,7 @@ impl Actor {
             }
         }
         let mut red = Vec::new();
-        if matches!(node.kind, NodeKind::Agent(_) | NodeKind::Fanout(_) | NodeKind::Goal(_)) {
+        if matches!(node.kind, NodeKind::Agent(_) | NodeKind::Fanout(_) | NodeKind::Goal(_) | NodeKind::Council(_)) {
             red = self.red_bundles(record).await;
         }
         Ok(Attempt {
@@ -132,12 +135,15 @@ impl Actor {
     ) -> Result<BTreeMap<String, (Value, Option<String>)>, String> {
         let mut parts = BTreeMap::new();
         for node in &record.nodes {
-            let Some(data) = node.data.as_ref().and_then(Value::as_object) else { continue };
-            for (key, value) in data {
+            let Some(kept) = node.data.as_ref().and_then(Value::as_object) else { continue };
+            for (key, value) in kept {
                 if node.id != entry.id && !key.starts_with("session:") {
                     continue;
                 }
-                let kept = value.get("text").cloned().and_then(|t| serde_json::from_value(t).ok());
+                // What an earlier visit of a council said is not needed again.
+                let old =
+                    key.starts_with(data::PREFIX) && !key.starts_with(&format!("{}{}:", data::PREFIX, entry.visits));
+                let kept = value.get("text").filter(|_| !old).cloned().and_then(|t| serde_json::from_value(t).ok());
                 let text = match kept {
                     Some(crate::model::run::OutputText { file: Some(file), .. }) => {
                         let bytes = self.read(&file.path, PART_MAX).await?;

@@ -169,7 +169,7 @@ pub(super) async fn auto_resume(kernel: &Arc<Inner>) {
         let interrupted = !found.live && !record.state.is_terminal() && record.state != RunState::AwaitingHuman;
         if wanted
             && interrupted
-            && let Err(e) = super::start::resume(kernel, &run.run_id).await
+            && let Err(e) = super::start::resume(kernel, &run.run_id, crate::nodes::Customs::default()).await
         {
             tracing::warn!(run = %run.run_id, error = %e, "an interrupted run could not be continued");
         }

@@ -17,12 +17,13 @@ use super::{
     writer::Writer,
 };
 use crate::{
+    engines::custom,
     model::{
         Code, Contract, Event, NodeKind, RunId, RunRecord, RunState, WorkflowSpec,
         run::{ArtifactRef, Baseline, ParentRef},
-        spec::{ContractSource, Workspace},
+        spec::{ContractSource, EngineChoice, Workspace},
     },
-    nodes::budget::tighter,
+    nodes::{Customs, budget::tighter},
     store::{self, NewRun},
     sys::{ids, tasks},
     verify::{evidence::sha256, protected},
@@ -196,8 +197,16 @@ async fn create(
 ) -> Result<Started> {
     let Valid { mut spec, warnings } = valid;
     spec.budget = tighter(&spec.budget, &lineage.budget);
-    let record =
-        launch(kernel, run_id, spec.clone(), lineage, request.auto_resume, request.idempotency_key.clone()).await?;
+    let record = launch(
+        kernel,
+        run_id,
+        spec.clone(),
+        lineage,
+        request.auto_resume,
+        request.idempotency_key.clone(),
+        request.customs.clone(),
+    )
+    .await?;
     Ok(answer(&spec, &record, warnings))
 }
 
@@ -209,6 +218,7 @@ pub(super) async fn launch(
     lineage: Lineage,
     auto_resume: bool,
     idempotency_key: Option<String>,
+    customs: Customs,
 ) -> Result<RunRecord> {
     not_taken(kernel, &run_id).await?;
     let refused = |e: crate::git::Error| Error::new(Code::SpecInvalid, format!("cwd: {e}"));
@@ -305,7 +315,7 @@ pub(super) async fn launch(
         }
         (Err(e), _, _) => return Err(super::store_error(&e)),
     };
-    execute(kernel, Writer::new(spec, record.clone(), claim));
+    execute(kernel, Writer::new(spec, record.clone(), claim), customs);
     Ok(record)
 }
 
@@ -357,7 +367,8 @@ fn protecting(spec: &WorkflowSpec) -> Option<Contract> {
         | NodeKind::HumanGate(_)
         | NodeKind::Router(_)
         | NodeKind::Subflow(_)
-        | NodeKind::Goal(_) => None,
+        | NodeKind::Goal(_)
+        | NodeKind::Council(_) => None,
     });
     let mut merged: Option<Contract> = None;
     for contract in spec.contract.iter().chain(inline).filter(|c| c.protect_tests && c.has_command()) {
@@ -372,12 +383,12 @@ fn protecting(spec: &WorkflowSpec) -> Option<Contract> {
 }
 
 /// Starts the actor of a claimed run. The claim is ours, so nobody else executes it.
-pub(super) fn execute(kernel: &Arc<Inner>, writer: Writer) {
+pub(super) fn execute(kernel: &Arc<Inner>, writer: Writer, customs: Customs) {
     let (sender, commands) = mpsc::channel(COMMANDS_MAX);
     let run = writer.record.run_id.clone();
     let entry = Entry { kernel: kernel.clone(), run: run.clone(), commands: sender.clone() };
     let (inner, record, spec) = (kernel.clone(), writer.watch(), writer.spec.clone());
-    let actor = Actor::new(kernel.clone(), writer, commands);
+    let actor = Actor::new(kernel.clone(), writer, customs, commands);
     let (superseded, meter) = (actor.superseded.clone(), actor.meter.clone());
     kernel.live.insert(run, Live { commands: sender, spec, record: record.clone(), superseded, meter });
     let work = async move {
@@ -427,7 +438,7 @@ where
 }
 
 /// Continues a run.
-pub(super) async fn resume(kernel: &Arc<Inner>, run: &RunId) -> Result<()> {
+pub(super) async fn resume(kernel: &Arc<Inner>, run: &RunId, customs: Customs) -> Result<()> {
     if kernel.live.get(run).is_some() {
         return Ok(());
     }
@@ -436,6 +447,7 @@ pub(super) async fn resume(kernel: &Arc<Inner>, run: &RunId) -> Result<()> {
         return Ok(());
     }
     let spec = found.spec.clone();
+    customs_given(&spec, &customs)?;
     let mut before = None;
     let writer = take_over(kernel, run, |record| {
         if record.state.is_terminal() || record.state == RunState::AwaitingHuman {
@@ -465,8 +477,45 @@ pub(super) async fn resume(kernel: &Arc<Inner>, run: &RunId) -> Result<()> {
         let events = workspace::snapshot(kernel, &record, node, &lost).await;
         writer.commit(events).await.map_err(|e| super::store_error(&e))?;
     }
-    execute(kernel, writer);
+    execute(kernel, writer, customs);
     Ok(())
+}
+
+/// Agents of a spec that run a program only their caller can describe.
+fn custom_agents(spec: &WorkflowSpec) -> Vec<&str> {
+    fn of(node: &crate::model::Node) -> Vec<&str> {
+        let custom = |choice: &EngineChoice| choice.engine.as_deref() == Some(custom::NAME);
+        match &node.kind {
+            NodeKind::Council(c) => c.agents.iter().filter(|a| custom(&a.choice)).map(|a| a.name.as_str()).collect(),
+            NodeKind::Fanout(f) => f.agents.iter().filter(|a| custom(&a.choice)).map(|a| a.name.as_str()).collect(),
+            NodeKind::Agent(_)
+            | NodeKind::Verifier(_)
+            | NodeKind::HumanGate(_)
+            | NodeKind::Router(_)
+            | NodeKind::Subflow(_)
+            | NodeKind::Goal(_) => Vec::new(),
+        }
+    }
+    spec.nodes.iter().flat_map(of).collect()
+}
+
+/// Refuses to go on with a run whose agents' programs nobody described; a description is never on disk.
+fn customs_given(spec: &WorkflowSpec, customs: &Customs) -> Result<()> {
+    let wanted = custom_agents(spec);
+    if let Some(odd) = customs.keys().find(|name| !wanted.contains(&name.as_str())) {
+        let text = format!("agentCustomEngineRefs.{odd}: the run has no such agent of engine 'custom'");
+        return Err(Error::new(Code::InvalidArgument, text));
+    }
+    let missing: Vec<&str> = wanted.into_iter().filter(|name| !customs.contains_key(*name)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let text = format!(
+        "describe the engines of {} again: workflow_resume with agentCustomEngineRefs, each naming a variable \
+         CLAWO_CUSTOM_ENGINE_<REF> of the server",
+        missing.join(", ")
+    );
+    Err(Error::new(Code::CustomEngineRequired, text))
 }
 
 /// What a start answers.

@@ -32,6 +32,7 @@ pub fn empty(run_id: &RunId, spec: &WorkflowSpec) -> RunRecord {
         ended_at: None,
         cwd: spec.cwd.clone(),
         work_dir: spec.cwd.clone(),
+        work_top: None,
         baseline: None,
         workspace_branch: None,
         workspace_path: None,
@@ -139,9 +140,8 @@ fn apply(record: &mut RunRecord, spec: &WorkflowSpec, at: Time, event: &Event) {
                 // Conversations that several nodes share outlive a visit, and so do a goal's and what councils were;
                 // everything else belongs to one.
                 if let Some(kept) = entry.data.as_mut().and_then(Value::as_object_mut) {
-                    let stays = |key: &str| {
-                        key.starts_with("session:") || key == GOAL_DATA || key.starts_with(data::PREFIX)
-                    };
+                    let stays =
+                        |key: &str| key.starts_with("session:") || key == GOAL_DATA || key.starts_with(data::PREFIX);
                     kept.retain(|key, _| stays(key));
                 }
                 entry.approved = None;
@@ -225,8 +225,9 @@ fn apply(record: &mut RunRecord, spec: &WorkflowSpec, at: Time, event: &Event) {
             }
         }
         Event::WindDown => record.winding_down = true,
-        Event::WorkDir { path, baseline, .. } => {
+        Event::WorkDir { path, top, baseline, .. } => {
             record.work_dir.clone_from(path);
+            record.work_top = Some(top.clone());
             record.baseline = Some(baseline.clone());
         }
         Event::Gate { gate } => record.gate.clone_from(gate),
@@ -303,7 +304,8 @@ fn touches_workspace(spec: &WorkflowSpec, node: &Node) -> bool {
         | NodeKind::HumanGate(_)
         | NodeKind::Router(_)
         | NodeKind::Subflow(_)
-        | NodeKind::Goal(_)) => kind.has_side_effects(),
+        | NodeKind::Goal(_)
+        | NodeKind::Council(_)) => kind.has_side_effects(),
     }
 }
 

@@ -9,9 +9,7 @@ use crate::{
 };
 
 /// Templates of this version.
-pub const TEMPLATES: &[&str] = &["solve", "fanout", "goal"];
-/// Templates of later versions.
-pub const LATER: &[&str] = &["council"];
+pub const TEMPLATES: &[&str] = &["solve", "council", "fanout", "goal"];
 /// Repairs of `solve` where nothing else is said.
 const REPAIRS_DEFAULT: u64 = 3;
 /// Repairs of `goal` where nothing else is said.
@@ -27,6 +25,18 @@ const GOAL_FIELDS: &[&str] = &[
     "tokenBudget",
     "capacityRetry",
     "stallMs",
+    "timeoutMs",
+];
+/// Arguments of `council` that are fields of its node.
+const COUNCIL_FIELDS: &[&str] = &[
+    "agents",
+    "maxRounds",
+    "agentTimeoutMs",
+    "maxTurnsPerAgent",
+    "maxBudgetUsd",
+    "defaultPermissionMode",
+    "allowDirty",
+    "continueFrom",
     "timeoutMs",
 ];
 /// Added to what the checks after a goal can take, in milliseconds.
@@ -48,12 +58,9 @@ pub(super) fn build(name: &str, task: &str, args: &Value, contract: Option<&Valu
     }
     let spec = match name {
         "solve" => solve(task, args, contract.is_some(), &mut out),
+        "council" => council(task, args, &mut out),
         "fanout" => fanout(task, args, &mut out),
         "goal" => goal(task, args, contract, &mut out),
-        later if LATER.contains(&later) => {
-            out.push(Problem::new("template", format!("{NOT_YET}: '{later}'; use one of {}", TEMPLATES.join(", "))));
-            None
-        }
         _ => {
             out.push(Problem::new("template", format!("unknown template; use one of {}", TEMPLATES.join(", "))));
             None
@@ -207,6 +214,27 @@ fn goal(task: &str, args: &Value, contract: Option<&Value>, out: &mut Vec<Proble
     Some(Value::Object(spec))
 }
 
+fn council(task: &str, args: &Value, out: &mut Vec<Problem>) -> Option<Value> {
+    let empty = json!({});
+    let mut f = arguments(args, &empty, out)?;
+    let mut spec = Map::new();
+    common(&mut f, &mut spec);
+    let mut node = Map::from_iter([("id".to_owned(), json!("main")), ("kind".to_owned(), json!("council"))]);
+    node.insert("task".to_owned(), json!(task));
+    for key in COUNCIL_FIELDS {
+        if let Some(value) = f.raw(key) {
+            node.insert((*key).to_owned(), value.clone());
+        }
+    }
+    if !node.contains_key("agents") {
+        node.insert("agents".to_owned(), default_team());
+    }
+    f.finish(out);
+    spec.insert("name".to_owned(), json!("council"));
+    spec.insert("nodes".to_owned(), json!([node]));
+    Some(Value::Object(spec))
+}
+
 fn fanout(task: &str, args: &Value, out: &mut Vec<Problem>) -> Option<Value> {
     let empty = json!({});
     let mut f = arguments(args, &empty, out)?;
@@ -225,6 +253,8 @@ fn fanout(task: &str, args: &Value, out: &mut Vec<Problem>) -> Option<Value> {
             "agentTimeoutMs",
             "select",
             "isolation",
+            "merge",
+            "allowDirty",
         ] {
             if let Some(value) = f.raw(key) {
                 map.insert(key.to_owned(), value.clone());

@@ -15,11 +15,12 @@ use super::{
 };
 use crate::{
     config::paths::check_dir,
-    engines::{Opt, Support},
+    engines::{Opt, Support, custom},
     model::{
         CheckSpec, Code, Contract, NodeKind, Problem, RunId, WorkflowSpec,
         spec::{Condition, ContractSource, EngineChoice, GoalNode, SandboxMode, SubflowSource, VERIFY_NODE, Workspace},
     },
+    nodes::Customs,
 };
 
 /// A request that passed.
@@ -67,7 +68,7 @@ pub(super) fn request(kernel: &Inner, request: &StartRequest) -> Result<Valid, V
     if errors.is_empty() {
         let own = request.run_id.as_deref();
         let mut seen = BTreeSet::new();
-        references(kernel, &spec, "", own, 1, &mut seen, &mut errors, &mut warnings);
+        references(kernel, &spec, "", own, &request.customs, 1, &mut seen, &mut errors, &mut warnings);
     }
     if errors.is_empty() { Ok(Valid { spec, warnings }) } else { Err(errors) }
 }
@@ -102,6 +103,7 @@ fn references(
     spec: &WorkflowSpec,
     base: &str,
     own: Option<&str>,
+    customs: &Customs,
     depth: u32,
     seen: &mut BTreeSet<String>,
     errors: &mut Vec<Problem>,
@@ -117,13 +119,14 @@ fn references(
         let at = join(base, &format!("nodes[{index}]"));
         match &node.kind {
             NodeKind::Agent(agent) => {
-                directory(kernel, &root, agent.cwd.as_deref(), &at, errors);
+                directory(kernel, &root, agent.cwd.as_deref(), "cwd", &at, errors);
                 engine(kernel, &agent.choice, &join(&at, "engine"), errors);
             }
             NodeKind::Fanout(fanout) => {
-                directory(kernel, &root, fanout.cwd.as_deref(), &at, errors);
+                directory(kernel, &root, fanout.cwd.as_deref(), "cwd", &at, errors);
                 for (i, agent) in fanout.agents.iter().enumerate() {
-                    engine(kernel, &agent.choice, &format!("{at}.agents[{i}].engine"), errors);
+                    let place = format!("{at}.agents[{i}].engine");
+                    member(kernel, &agent.name, &agent.choice, customs, &place, errors);
                     if agent.sandbox == Some(SandboxMode::ReadOnly) {
                         read_only(kernel, &agent.choice, &format!("{at}.agents[{i}].sandboxMode"), errors);
                     }
@@ -132,12 +135,19 @@ fn references(
                     engine(kernel, &fanout.synthesis, &join(&at, "synthesisEngine"), errors);
                 }
             }
+            NodeKind::Council(council) => {
+                directory(kernel, &root, council.project_dir.as_deref(), "projectDir", &at, errors);
+                for (i, agent) in council.agents.iter().enumerate() {
+                    let place = format!("{at}.agents[{i}].engine");
+                    member(kernel, &agent.name, &agent.choice, customs, &place, errors);
+                }
+            }
             NodeKind::Goal(goal) => {
-                directory(kernel, &root, goal.cwd.as_deref(), &at, errors);
+                directory(kernel, &root, goal.cwd.as_deref(), "cwd", &at, errors);
                 follower(kernel, goal, &at, errors);
             }
             NodeKind::Verifier(verifier) => {
-                let dir = directory(kernel, &root, verifier.cwd.as_deref(), &at, errors);
+                let dir = directory(kernel, &root, verifier.cwd.as_deref(), "cwd", &at, errors);
                 let contract = match &verifier.contract {
                     ContractSource::Inline(contract) => {
                         contract_dirs(kernel, contract, &dir, &join(&at, "contract"), errors);
@@ -165,7 +175,17 @@ fn references(
                         errors.extend(read.errors);
                         warnings.extend(read.warnings);
                         if let Some(child) = read.spec {
-                            references(kernel, &child, &path, own, depth + 1, seen, errors, warnings);
+                            references(
+                                kernel,
+                                &child,
+                                &path,
+                                own,
+                                &Customs::default(),
+                                depth + 1,
+                                seen,
+                                errors,
+                                warnings,
+                            );
                         }
                     }
                     SubflowSource::RunId(id) => stored(kernel, id, &path, own, depth, seen, errors, warnings),
@@ -192,6 +212,7 @@ fn own_checkout(spec: &WorkflowSpec, base: &str, errors: &mut Vec<Problem>) {
             NodeKind::Fanout(n) => n.cwd.as_deref(),
             NodeKind::Verifier(n) => n.cwd.as_deref(),
             NodeKind::Goal(n) => n.cwd.as_deref(),
+            NodeKind::Council(n) => n.project_dir.as_deref(),
             NodeKind::HumanGate(_) | NodeKind::Router(_) | NodeKind::Subflow(_) => None,
         };
         if cwd.is_some_and(|dir| Path::new(dir).is_absolute() && Path::new(dir).starts_with(&spec.cwd)) {
@@ -235,7 +256,7 @@ fn stored(
             let read = spec::read(&loaded.spec, "", Origin::Stored, None, None);
             if let Some(child) = read.spec {
                 let before = errors.len();
-                references(kernel, &child, "", own, depth + 1, seen, errors, warnings);
+                references(kernel, &child, "", own, &Customs::default(), depth + 1, seen, errors, warnings);
                 // What is wrong inside a stored spec is told at the reference, where the caller can act.
                 for problem in errors.iter_mut().skip(before) {
                     problem.message = format!("in run '{id}' at {}: {}", problem.path, problem.message);
@@ -252,12 +273,19 @@ fn join(base: &str, key: &str) -> String {
 }
 
 /// A node's own directory, which must exist below the rule; the run's where it has none.
-fn directory(kernel: &Inner, root: &Path, own: Option<&str>, at: &str, errors: &mut Vec<Problem>) -> PathBuf {
+fn directory(
+    kernel: &Inner,
+    root: &Path,
+    own: Option<&str>,
+    field: &str,
+    at: &str,
+    errors: &mut Vec<Problem>,
+) -> PathBuf {
     let Some(own) = own else { return root.to_path_buf() };
     let dir = root.join(own);
     match check_dir(kernel.services.fs.as_ref(), &kernel.services.config, &dir) {
         Ok(_) => {}
-        Err((code, why)) => errors.push(Problem::new(join(at, "cwd"), format!("{why} ({code})"))),
+        Err((code, why)) => errors.push(Problem::new(join(at, field), format!("{why} ({code})"))),
     }
     dir
 }
@@ -284,6 +312,14 @@ fn engine(kernel: &Inner, choice: &EngineChoice, at: &str, errors: &mut Vec<Prob
         }
         Ok(engine) => errors.extend(engine.check(choice).into_iter().map(|why| Problem::new(at, why))),
         Err(e) => errors.push(Problem::new(at, e.to_string())),
+    }
+}
+
+/// Whether somebody answers to the choice of a named agent, whose program may have been described with the request.
+fn member(kernel: &Inner, name: &str, choice: &EngineChoice, customs: &Customs, at: &str, errors: &mut Vec<Problem>) {
+    let described = choice.engine.as_deref() == Some(custom::NAME) && customs.contains_key(name);
+    if !described {
+        engine(kernel, choice, at, errors);
     }
 }
 
@@ -328,7 +364,8 @@ fn unreachable(spec: &WorkflowSpec) -> Vec<String> {
             | NodeKind::Verifier(_)
             | NodeKind::HumanGate(_)
             | NodeKind::Subflow(_)
-            | NodeKind::Goal(_) => open.push(node.next.as_ref().and_then(position).unwrap_or(index + 1)),
+            | NodeKind::Goal(_)
+            | NodeKind::Council(_) => open.push(node.next.as_ref().and_then(position).unwrap_or(index + 1)),
         }
     }
     let all = spec.nodes.iter().enumerate();
@@ -357,7 +394,8 @@ fn repeats(spec: &WorkflowSpec) -> u64 {
             | NodeKind::Verifier(_)
             | NodeKind::HumanGate(_)
             | NodeKind::Subflow(_)
-            | NodeKind::Goal(_) => {
+            | NodeKind::Goal(_)
+            | NodeKind::Council(_) => {
                 if node.next.as_ref().is_some_and(|to| back(index, to)) {
                     sum = sum.saturating_add(most);
                 }
@@ -401,6 +439,13 @@ fn forecast(spec: &WorkflowSpec) -> Forecast {
                 };
                 let rounds = contract.map_or(0, |c| u64::from(c.fix_on_failure_rounds));
                 (rounds, contract.map_or(0, Contract::worst_case_ms).saturating_mul(rounds + 1).max(limit))
+            }
+            NodeKind::Council(c) => {
+                let members = c.agents.len() as u64;
+                width = width.max(members);
+                // Each round asks each member once, and again when it says nothing or too little.
+                let sends = members.saturating_mul(u64::from(c.max_rounds)).saturating_mul(5);
+                (sends, node.timeout_ms.unwrap_or_else(|| c.worst_case_ms()))
             }
             // A person takes as long as a person takes, and a child has its own forecast.
             NodeKind::HumanGate(_) | NodeKind::Subflow(_) => {

@@ -96,7 +96,8 @@ fn silent(spec: &WorkflowSpec, record: &RunRecord) -> Vec<String> {
         | NodeKind::HumanGate(_)
         | NodeKind::Router(_)
         | NodeKind::Subflow(_)
-        | NodeKind::Goal(_) => false,
+        | NodeKind::Goal(_)
+        | NodeKind::Council(_) => false,
     };
     let mute = |node: &&Node| {
         record.node(node.id.as_str()).is_some_and(|n| n.visits > 0) && !record.verdicts.contains_key(node.id.as_str())

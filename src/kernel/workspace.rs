@@ -5,10 +5,13 @@ use std::{
     sync::Arc,
 };
 
+use serde_json::json;
+
 use super::Inner;
 use crate::{
     git::Repo,
     model::{Event, RunId, RunRecord, run::NodeRecord, spec::Node},
+    nodes::{NodeVerdict, council::data::INTEGRATION},
     sys::{Fs, FsError, FsLock, fs::create_dir_all, tasks},
 };
 
@@ -43,6 +46,44 @@ pub(super) async fn snapshot(kernel: &Inner, record: &RunRecord, node: &Node, en
             events
         }
         Err(e) => vec![log("warn", format!("no snapshot of the workspace: {e}"))],
+    }
+}
+
+/// Commits what a node left in the worktree that an earlier one made for it. A green word about that tree goes on to
+/// be about it: the commit changes what HEAD is, and no file.
+pub(super) async fn keep(
+    kernel: &Inner,
+    record: &RunRecord,
+    node: &Node,
+    verdict: Option<&mut NodeVerdict>,
+) -> Vec<Event> {
+    let Some(top) = &record.work_top else { return Vec::new() };
+    let warn = |text: String| vec![Event::Log { node: Some(node.id.clone()), level: "warn".to_owned(), text }];
+    let dir = Path::new(&record.work_dir);
+    let kept = async {
+        let Some(repo) = kernel.services.git.open(dir).await?.filter(|repo| repo.top() == Path::new(top)) else {
+            return Ok(None);
+        };
+        let before = repo.digest().await?;
+        if repo.commit_all(&format!("{}: work left after the council", node.id)).await?.is_some()
+            && let Some(verdict) = verdict
+            && verdict.tree_digest.as_deref() == Some(before.as_str())
+            && verdict.digest_cwd.as_deref() == Some(record.work_dir.as_str())
+        {
+            verdict.tree_digest = Some(repo.digest().await?);
+        }
+        Ok::<_, crate::git::Error>(repo.head().await?)
+    };
+    match kept.await {
+        Ok(Some(commit)) => {
+            vec![Event::NodeData {
+                node: node.id.clone(),
+                key: INTEGRATION.to_owned(),
+                data: json!({ "commit": commit }),
+            }]
+        }
+        Ok(None) => warn(format!("{top} is no longer a worktree; nothing was committed there")),
+        Err(e) => warn(format!("what is left in {top} is not committed: {e}")),
     }
 }
 
@@ -140,7 +181,7 @@ pub(super) async fn close(kernel: &Inner, record: &RunRecord, path: &str) {
 
 /// Proves that a worktree run's checkout is still its own, so that no agent works in the checkout around it.
 pub(super) async fn proven(kernel: &Inner, record: &RunRecord) -> Result<(), String> {
-    let Some(path) = &record.workspace_path else { return Ok(()) };
+    let Some(path) = record.work_top.as_ref().or(record.workspace_path.as_ref()) else { return Ok(()) };
     let broken =
         |why: &str| format!("workspace_missing: the run's worktree {path} {why}; its snapshots can be restored");
     let fs = kernel.services.fs.clone();

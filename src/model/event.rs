@@ -164,6 +164,8 @@ pub enum Event {
         node: NodeId,
         /// Absolute directory.
         path: String,
+        /// Top of the worktree it lies in.
+        top: String,
         /// The repository as that node's work began.
         baseline: Baseline,
     },

@@ -151,6 +151,9 @@ pub struct RunRecord {
     pub cwd: String,
     /// Directory nodes work in now.
     pub work_dir: String,
+    /// Top of the worktree it lies in, when a node made one for those after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work_top: Option<String>,
     /// The repository as it was found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<Baseline>,

@@ -34,6 +34,13 @@ impl Time {
     }
 }
 
+impl Default for Time {
+    /// The Unix epoch.
+    fn default() -> Self {
+        Self(Timestamp::UNIX_EPOCH)
+    }
+}
+
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.3}", self.0)

@@ -7,7 +7,11 @@ use super::{
     prompt::{Parts, compose},
     turn::{self, Turn},
 };
-use crate::{engines::TurnOutcome, model::spec::AgentNode, sys::ids};
+use crate::{
+    engines::{SessionOptions, TurnOutcome},
+    model::spec::AgentNode,
+    sys::ids,
+};
 
 /// Most refused tool calls kept on the record.
 const DENIALS_MAX: usize = 20;
@@ -26,7 +30,8 @@ pub(super) async fn run(ctx: &NodeCtx, node: &AgentNode) -> NodeResult {
             who: None,
             choice: node.choice.clone(),
             cwd: ctx.directory(node.cwd.as_deref()),
-            sandbox: None,
+            options: SessionOptions::default(),
+            env: Vec::new(),
             message,
             append_system_prompt: node.append_system_prompt.clone(),
             max_turns: None,

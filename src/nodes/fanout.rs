@@ -12,7 +12,7 @@ use super::{
     turn::{self, Ended, Turn},
 };
 use crate::{
-    engines::ErrorClass,
+    engines::{ErrorClass, SessionOptions},
     model::spec::{FanoutAgent, FanoutNode},
     sys::ids,
 };
@@ -165,7 +165,8 @@ async fn member(ctx: &NodeCtx, node: &FanoutNode, index: usize) -> Member {
             who: Some(agent.name.clone()),
             choice: agent.choice.clone(),
             cwd: ctx.directory(node.cwd.as_deref()),
-            sandbox: agent.sandbox,
+            options: member_options(ctx, agent),
+            env: Vec::new(),
             message: compose(&task, &parts, &ids::short()),
             append_system_prompt: None,
             max_turns: node.max_turns_per_agent,
@@ -208,6 +209,16 @@ async fn member(ctx: &NodeCtx, node: &FanoutNode, index: usize) -> Member {
     member
 }
 
+/// What was chosen for an agent's session besides who answers.
+fn member_options(ctx: &NodeCtx, agent: &FanoutAgent) -> SessionOptions {
+    SessionOptions {
+        sandbox: agent.sandbox,
+        base_url: agent.base_url.clone(),
+        custom: ctx.customs.get(&agent.name).cloned(),
+        ..SessionOptions::default()
+    }
+}
+
 /// One more turn that merges the reports.
 async fn synthesise(ctx: &NodeCtx, node: &FanoutNode, reports: &[(String, String)], limit: Duration) -> NodeResult {
     let attempt = &ctx.attempt;
@@ -218,7 +229,8 @@ async fn synthesise(ctx: &NodeCtx, node: &FanoutNode, reports: &[(String, String
             who: Some("synthesis".to_owned()),
             choice: node.synthesis.clone(),
             cwd: ctx.directory(node.cwd.as_deref()),
-            sandbox: None,
+            options: SessionOptions::default(),
+            env: Vec::new(),
             message: synthesis(&node.prompt, reports, &ids::short()),
             append_system_prompt: None,
             max_turns: node.max_turns_per_agent,

@@ -31,11 +31,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::Config,
-    engines::{Pool, Registry},
+    engines::{Pool, Registry, custom::CustomEngine},
     git::Git,
     model::{
         Contract, EvidenceBundle, NodeId, NodeKind, RunId, Time,
-        run::{Baseline, OutputText, Spend, Steer, Waiting},
+        run::{Baseline, Injection, OutputText, Spend, Steer, Waiting},
         spec::Node,
     },
     sys::{Clock, Fs, redact::Redactor},
@@ -123,6 +123,15 @@ pub enum Report {
     },
     /// Corrections that an agent took in the middle of its work.
     Steered(Vec<String>),
+    /// Words that a round of a council took.
+    Injected {
+        /// The words.
+        ids: Vec<String>,
+        /// The round.
+        round: u32,
+    },
+    /// A council's vote; advisory.
+    Vote(Value),
     /// Answered once everything reported before is on the record; dropped when it will not be.
     Recorded(oneshot::Sender<()>),
 }
@@ -197,6 +206,9 @@ pub struct Attempt {
     pub child: Option<RunId>,
 }
 
+/// Programs of `custom` agents by their agent's name. Never on disk, since they may hold credentials.
+pub type Customs = Arc<BTreeMap<String, Arc<CustomEngine>>>;
+
 /// Everything an attempt works with.
 #[derive(Clone)]
 pub struct NodeCtx {
@@ -210,6 +222,12 @@ pub struct NodeCtx {
     pub stop: Arc<OnceLock<Stop>>,
     /// Corrections that nobody acknowledged, as they come in while the attempt goes on.
     pub steers: watch::Receiver<Vec<Steer>>,
+    /// Words for this node's rounds that no round took, as they come in.
+    pub injections: watch::Receiver<Vec<Injection>>,
+    /// Fires when nothing new may be begun and what goes on may end.
+    pub wind_down: CancellationToken,
+    /// Programs of `custom` agents.
+    pub customs: Customs,
     /// Where reports go.
     pub report: Reporter,
     /// Bounds of the run.
@@ -278,14 +296,29 @@ pub struct NodeResult {
     pub data: BTreeMap<String, Value>,
     /// A verdict it gives.
     pub verdict: Option<NodeVerdict>,
-    /// Evidence to store: id, files.
-    pub evidence: Option<(String, Files)>,
+    /// Evidence to store, the one behind the verdict last: id, files.
+    pub evidence: Vec<(String, Files)>,
+    /// Where later nodes work, when that changes.
+    pub work_dir: Option<NewWorkDir>,
     /// Corrections that were in its prompt.
     pub steers_seen: Vec<String>,
     /// Processes that could not be ended.
     pub unkillable: Vec<String>,
     /// Whether agents may have changed the workspace, so that it is worth a snapshot.
     pub touched: bool,
+}
+
+/// Where later nodes of the run work.
+#[derive(Debug, Clone)]
+pub struct NewWorkDir {
+    /// Absolute directory.
+    pub path: PathBuf,
+    /// Top of the worktree of ours it lies in; what later nodes leave there is committed to its branch.
+    pub top: PathBuf,
+    /// Commit that changes are counted from.
+    pub base: String,
+    /// The protected tests as of that commit as the bytes of an artifact, when the run's contracts need them.
+    pub protected: Option<Vec<u8>>,
 }
 
 /// A verdict as a node gives it.
@@ -364,6 +397,7 @@ pub fn run(ctx: NodeCtx) -> Boxed<'static, NodeResult> {
             NodeKind::Verifier(node) => verifier::run(&ctx, node).await,
             NodeKind::Subflow(_) => subflow::run(&ctx).await,
             NodeKind::Goal(node) => goal::run(&ctx, node).await,
+            NodeKind::Council(node) => council::run(&ctx, node).await,
             NodeKind::HumanGate(_) | NodeKind::Router(_) => NodeResult::default(),
         }
     })

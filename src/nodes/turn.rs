@@ -14,11 +14,7 @@ use crate::{
     engines::{
         ErrorClass, PoolError, PooledSession, SessionOptions, SessionSpec, Sink, TurnEvent, TurnLabels, TurnOutcome,
     },
-    model::{
-        Time,
-        run::Waiting,
-        spec::{EngineChoice, SandboxMode},
-    },
+    model::{Time, run::Waiting, spec::EngineChoice},
 };
 
 /// Longest text of one progress line, in bytes.
@@ -42,8 +38,10 @@ pub struct Turn {
     pub choice: EngineChoice,
     /// Directory.
     pub cwd: PathBuf,
-    /// What the agent may do to files.
-    pub sandbox: Option<SandboxMode>,
+    /// What else was chosen for the session.
+    pub options: SessionOptions,
+    /// Further variables for its processes.
+    pub env: Vec<(String, String)>,
     /// What is said.
     pub message: String,
     /// Text added to the system prompt.
@@ -207,8 +205,8 @@ async fn once(ctx: &NodeCtx, turn: &Turn, stopped: Option<&Stopped>) -> Done {
         max_turns: turn.max_turns,
         max_budget_usd: turn.max_budget_usd,
         resume: resume.cloned(),
-        run_env: ctx.attempt.run_env.clone(),
-        options: SessionOptions { sandbox: turn.sandbox, ..SessionOptions::default() },
+        run_env: ctx.attempt.run_env.iter().chain(&turn.env).cloned().collect(),
+        options: turn.options.clone(),
         labels: Some(labels(ctx)),
     };
     let mut message = turn.message.clone();

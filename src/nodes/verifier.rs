@@ -10,6 +10,7 @@ use super::{
     turn::{self, Ended, Turn},
 };
 use crate::{
+    engines::SessionOptions,
     model::{
         CheckResult,
         spec::{ContractSource, EngineChoice, VerifierNode},
@@ -103,10 +104,11 @@ pub(super) async fn run(ctx: &NodeCtx, node: &VerifierNode) -> NodeResult {
             run_contract: node.contract == ContractSource::Run,
             fingerprint: (!bundle.passed).then(|| verify::brief::fingerprint(bundle)),
         }),
-        evidence: Some((evidence_id, verified.files)),
+        evidence: vec![(evidence_id, verified.files)],
         steers_seen: Vec::new(),
         unkillable,
         touched: base.touched,
+        work_dir: None,
     }
 }
 
@@ -140,7 +142,8 @@ impl Fixer for Repair {
                     who: Some(format!("fixer {round}")),
                     choice: self.choice.clone(),
                     cwd: self.cwd.clone(),
-                    sandbox: None,
+                    options: SessionOptions::default(),
+                    env: Vec::new(),
                     message: fixer(failing, &attempt.steers, &ids::short()),
                     append_system_prompt: None,
                     max_turns: None,

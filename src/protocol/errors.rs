@@ -53,10 +53,39 @@ pub fn protocol(error: &Error) -> ErrorData {
         | Code::ForbiddenOrigin
         | Code::PayloadTooLarge
         | Code::Cancelled
+        | Code::CustomEngineRequired
+        | Code::EngineNotReadOnly
+        | Code::RunWrongKind
+        | Code::AmbiguousCouncil
+        | Code::GitNotARepository
+        | Code::GitBareRepository
+        | Code::CouncilWorktree
+        | Code::GitNoCommits
+        | Code::GitDetachedHead
+        | Code::GitOperationInProgress
+        | Code::TreeDirty
+        | Code::RepoBusy
+        | Code::LastRoundRunning
+        | Code::CouncilRunning
+        | Code::CouncilAccepted
+        | Code::CouncilContinued
+        | Code::AcceptNeedsForce
+        | Code::BaseBranchMissing
+        | Code::WorkspaceBusy
+        | Code::NotFastForward
+        | Code::MergeConflict
+        | Code::WouldOverwrite
+        | Code::BaseBranchMoved
+        | Code::MergeNotVerified
         | Code::NoServer => ErrorData::invalid_params(error_text(error), data),
-        Code::RunCorrupt | Code::StoreUnavailable | Code::EngineUnavailable | Code::EngineFailed | Code::Internal => {
-            ErrorData::internal_error(error_text(error), data)
-        }
+        Code::RunCorrupt
+        | Code::StoreUnavailable
+        | Code::EngineUnavailable
+        | Code::EngineFailed
+        | Code::GitUnavailable
+        | Code::WorktreeFailed
+        | Code::CouncilStateLost
+        | Code::Internal => ErrorData::internal_error(error_text(error), data),
     }
 }
 

@@ -121,6 +121,7 @@ impl StartArgs {
             auto_resume: self.auto_resume.unwrap_or(false),
             idempotency_key: self.idempotency_key,
             parent,
+            customs: crate::nodes::Customs::default(),
         })
     }
 }

@@ -73,6 +73,7 @@ impl Driver<'_> {
             auto_resume: false,
             idempotency_key: None,
             parent: None,
+            customs: claw_orchestrator::nodes::Customs::default(),
         };
         match self.kernel.start(request).await {
             Ok(_) => Ok(()),

@@ -297,6 +297,10 @@ impl Run {
             Event::RunCreated { .. }
             | Event::Fence { .. }
             | Event::NodeOutput { .. }
+            | Event::Inject { .. }
+            | Event::InjectTaken { .. }
+            | Event::WindDown
+            | Event::WorkDir { .. }
             | Event::Verdict { .. }
             | Event::Evidence { .. }
             | Event::Vote { .. }

@@ -188,6 +188,7 @@ impl World {
             auto_resume: false,
             idempotency_key: None,
             parent: None,
+            customs: claw_orchestrator::nodes::Customs::default(),
         }
     }
 

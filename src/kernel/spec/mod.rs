@@ -2,12 +2,14 @@
 //!
 //! Reads and writes shapes only; what a spec refers to (directories, engines, runs) is `validate`'s.
 
+mod council;
 mod fields;
 mod goal;
 mod nodes;
 mod read;
 mod write;
 
+pub use council::TASK_CHARS;
 pub use fields::{Fields, NOT_YET, STRING_MAX};
 pub(crate) use nodes::fanout_agents;
 pub use read::{Origin, Read, condition, read};

@@ -13,20 +13,22 @@ use crate::{
     model::{
         NodeId, NodeKind, Problem,
         spec::{
-            AgentNode, ContractSource, EngineChoice, FanoutAgent, FanoutNode, GateNode, Route, RouterNode, SandboxMode,
-            SubflowNode, SubflowSource, VerifierNode,
+            AgentNode, ContractSource, EngineChoice, FanoutAgent, FanoutNode, GateNode, Isolation, Route, RouterNode,
+            SandboxMode, Select, SubflowNode, SubflowSource, VerifierNode,
         },
     },
     verify::contract,
 };
 
-pub(super) const KINDS: &[&str] = &["agent", "fanout", "verifier", "human_gate", "router", "subflow", "goal"];
-const LATER: &[&str] = &["council", "autoloop", "ultraapp_synth", "ultraapp_deploy"];
+pub(super) const KINDS: &[&str] =
+    &["agent", "fanout", "verifier", "human_gate", "router", "subflow", "goal", "council"];
+const LATER: &[&str] = &["autoloop", "ultraapp_synth", "ultraapp_deploy"];
 pub(super) const EFFORTS: &[&str] = &["low", "medium", "high", "xhigh", "max", "ultra", "auto"];
-const PERMISSION_MODES: &[&str] = &["acceptEdits", "bypassPermissions", "plan", "auto", "manual", "default", "dontAsk"];
+pub(super) const PERMISSION_MODES: &[&str] =
+    &["acceptEdits", "bypassPermissions", "plan", "auto", "manual", "default", "dontAsk"];
 
 /// Where an agent's own choice stands.
-const OWN: [&str; 4] = ["engine", "model", "permissionMode", "acpAgent"];
+pub(super) const OWN: [&str; 4] = ["engine", "model", "permissionMode", "acpAgent"];
 /// Where the choice of who merges stands.
 const SYNTHESIS: [&str; 4] = ["synthesisEngine", "synthesisModel", "synthesisPermissionMode", "synthesisAcpAgent"];
 
@@ -45,6 +47,7 @@ pub(super) fn read_kind(f: &mut Fields<'_>, out: &mut Vec<Problem>, warnings: &m
         "router" => router(f, out).map(NodeKind::Router),
         "subflow" => subflow(f, out).map(NodeKind::Subflow),
         "goal" => super::goal::read(f, out).map(NodeKind::Goal),
+        "council" => super::council::read(f, out).map(NodeKind::Council),
         later if LATER.contains(&later) => {
             f.problem("kind", format!("{NOT_YET}: '{later}'; use one of {}", KINDS.join(", ")), out);
             None
@@ -57,7 +60,7 @@ pub(super) fn read_kind(f: &mut Fields<'_>, out: &mut Vec<Problem>, warnings: &m
 }
 
 /// Engine, model, permission mode and ACP agent under the given field names.
-fn choice(f: &mut Fields<'_>, names: [&'static str; 4], out: &mut Vec<Problem>) -> EngineChoice {
+pub(super) fn choice(f: &mut Fields<'_>, names: [&'static str; 4], out: &mut Vec<Problem>) -> EngineChoice {
     let [engine, model, mode, acp] = names;
     EngineChoice {
         engine: f.string(engine, out),
@@ -107,9 +110,9 @@ fn agent(f: &mut Fields<'_>, out: &mut Vec<Problem>) -> Option<AgentNode> {
         f.problem("sessionName", "use 1 to 128 letters, digits, '.', '_' or '-', starting with a letter or digit", out);
     }
     let append_system_prompt = f.string("appendSystemPrompt", out);
-    f.later("isolation", &[json!("none"), json!("inPlace")], out);
+    let isolation = isolation(f, out);
     no_custom_engine(f, out);
-    Some(AgentNode { prompt: prompt?, inputs, choice: who, cwd, session_name, append_system_prompt })
+    Some(AgentNode { prompt: prompt?, inputs, choice: who, cwd, session_name, append_system_prompt, isolation })
 }
 
 fn fanout(f: &mut Fields<'_>, out: &mut Vec<Problem>) -> Option<FanoutNode> {
@@ -133,10 +136,25 @@ fn fanout(f: &mut Fields<'_>, out: &mut Vec<Problem>) -> Option<FanoutNode> {
     let max_budget_usd = f.positive("maxBudgetUsd", out);
     let cwd = f.string("cwd", out);
     let agent_timeout_ms = f.integer("agentTimeoutMs", 1, LIMIT_MS_MAX, out);
-    f.later("isolation", &[json!("none"), json!("inPlace")], out);
-    f.later("select", &[json!("all")], out);
-    f.later("merge", &[], out);
-    f.later("allowDirty", &[json!(false)], out);
+    let isolation = isolation(f, out);
+    let select = match f.word("select", &["all", "verified"], out) {
+        Some("verified") => Select::Verified,
+        _ => Select::All,
+    };
+    let (merge, allow_dirty) = (f.boolean("merge", out), f.boolean("allowDirty", out));
+    let isolated = isolation == Isolation::Worktree;
+    if select == Select::Verified && !isolated {
+        f.problem("select", "\"verified\" needs isolation \"worktree\", so that each agent's work can be judged", out);
+    }
+    if merge.is_some() && select != Select::Verified {
+        f.problem("merge", "belongs to select \"verified\"; leave it out", out);
+    }
+    if allow_dirty == Some(true) && !isolated {
+        f.problem("allowDirty", "belongs to isolation \"worktree\"; leave it out", out);
+    }
+    if isolated {
+        isolated_names(f, &agents, out);
+    }
     no_custom_engine(f, out);
     Some(FanoutNode {
         prompt: prompt?,
@@ -148,6 +166,10 @@ fn fanout(f: &mut Fields<'_>, out: &mut Vec<Problem>) -> Option<FanoutNode> {
         max_budget_usd,
         cwd,
         agent_timeout_ms,
+        isolation,
+        select,
+        merge: merge.unwrap_or(true),
+        allow_dirty: allow_dirty.unwrap_or(false),
     })
 }
 
@@ -171,15 +193,60 @@ pub(crate) fn fanout_agents(items: Vec<(String, &Value)>, out: &mut Vec<Problem>
         who.effort = f.word("effort", EFFORTS, out).map(str::to_owned);
         let persona = f.string("persona", out);
         let prompt = f.string("prompt", out).filter(|p| !p.trim().is_empty());
-        f.later("baseUrl", &[], out);
+        let base_url = base_url(&mut f, out);
         let sandbox = sandbox(&mut f, out);
         no_custom_engine(&mut f, out);
         f.finish(out);
         if let Some(name) = name {
-            agents.push(FanoutAgent { name, choice: who, sandbox, persona, prompt });
+            agents.push(FanoutAgent { name, choice: who, sandbox, persona, prompt, base_url });
         }
     }
     agents
+}
+
+/// Names of isolated agents become parts of branches and folders.
+fn isolated_names(f: &Fields<'_>, agents: &[FanoutAgent], out: &mut Vec<Problem>) {
+    let mut seen = BTreeSet::new();
+    for (i, agent) in agents.iter().enumerate() {
+        if let Err(why) = member_name(&agent.name, &["integration", "runtime", "salvage", "synthesis"], &mut seen) {
+            f.problem(&format!("agents[{i}].name"), why, out);
+        }
+    }
+}
+
+/// Whether a name can be a member's: part of a branch, a folder and an address, also where case does not count.
+pub(super) fn member_name(name: &str, reserved: &[&str], seen: &mut BTreeSet<String>) -> Result<(), String> {
+    let lower = name.to_ascii_lowercase();
+    let plain =
+        (1..=32).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
+    if !plain {
+        Err("use 1 to 32 letters, digits, '_' or '-'".to_owned())
+    } else if reserved.contains(&lower.as_str()) {
+        Err(format!("'{name}' is reserved; choose another name"))
+    } else if !seen.insert(lower) {
+        Err(format!("'{name}' is used twice; case does not count"))
+    } else {
+        Ok(())
+    }
+}
+
+/// Whose checkout the agents work in.
+fn isolation(f: &mut Fields<'_>, out: &mut Vec<Problem>) -> Isolation {
+    match f.word("isolation", &["none", "worktree"], out) {
+        Some("worktree") => Isolation::Worktree,
+        _ => Isolation::None,
+    }
+}
+
+/// Another API endpoint.
+pub(super) fn base_url(f: &mut Fields<'_>, out: &mut Vec<Problem>) -> Option<String> {
+    let url = f.string("baseUrl", out)?;
+    let plain = url.starts_with("http://") || url.starts_with("https://");
+    if !plain || url.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        f.problem("baseUrl", "give a URL that begins with http:// or https://", out);
+        return None;
+    }
+    Some(url)
 }
 
 fn verifier(f: &mut Fields<'_>, out: &mut Vec<Problem>, warnings: &mut Vec<Problem>) -> Option<VerifierNode> {

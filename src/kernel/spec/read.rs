@@ -12,7 +12,10 @@ use super::{
 use crate::{
     model::{
         Node, NodeId, NodeKind, Problem, WorkflowSpec,
-        spec::{Budget, Condition, ContractSource, OnFailure, Retry, VERIFY_NODE, VerifierNode, Workspace},
+        spec::{
+            Budget, Condition, ContractSource, Isolation, OnFailure, Retry, Select, VERIFY_NODE, VerifierNode,
+            Workspace,
+        },
     },
     verify::contract,
 };
@@ -94,6 +97,17 @@ pub fn read(value: &Value, base: &str, origin: Origin, cwd: Option<&str>, contra
     }
     f.finish(out);
 
+    let judged = run_contract.as_ref().is_some_and(|c| c.checks.iter().any(|check| check.required));
+    for (i, node) in list.iter().enumerate() {
+        if let NodeKind::Fanout(fanout) = &node.kind
+            && fanout.select == Select::Verified
+            && !judged
+            && out.is_empty()
+        {
+            let why = "\"verified\" needs a contract with at least one required check";
+            out.push(Problem::new(f_at(base, &format!("nodes[{i}].select")), why));
+        }
+    }
     if contract_value.is_some() && !list.iter().any(judges_run) {
         list.extend(verify_node());
     }
@@ -112,6 +126,11 @@ pub fn read(value: &Value, base: &str, origin: Origin, cwd: Option<&str>, contra
     result
 }
 
+/// Path of a field of the document at `base`.
+fn f_at(base: &str, key: &str) -> String {
+    if base.is_empty() { key.to_owned() } else { format!("{base}.{key}") }
+}
+
 /// A whole number that its range check has already made small.
 fn narrow(n: u64) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
@@ -119,7 +138,16 @@ fn narrow(n: u64) -> u32 {
 
 /// Whether the node runs the run-level contract.
 fn judges_run(node: &Node) -> bool {
-    matches!(&node.kind, NodeKind::Verifier(v) if v.contract == ContractSource::Run)
+    match &node.kind {
+        NodeKind::Verifier(v) => v.contract == ContractSource::Run,
+        NodeKind::Fanout(f) => f.isolation == Isolation::Worktree,
+        NodeKind::Agent(_)
+        | NodeKind::HumanGate(_)
+        | NodeKind::Router(_)
+        | NodeKind::Subflow(_)
+        | NodeKind::Goal(_)
+        | NodeKind::Council(_) => false,
+    }
 }
 
 /// The verifier that a run-level contract appends.
@@ -244,7 +272,11 @@ fn check_references(list: &[Node], base: &str, document: &Value, out: &mut Vec<P
             }
             NodeKind::Agent(agent) => agent.inputs.iter().for_each(|id| need("inputs".to_owned(), id)),
             NodeKind::Fanout(fanout) => fanout.inputs.iter().for_each(|id| need("inputs".to_owned(), id)),
-            NodeKind::Verifier(_) | NodeKind::HumanGate(_) | NodeKind::Subflow(_) | NodeKind::Goal(_) => {}
+            NodeKind::Verifier(_)
+            | NodeKind::HumanGate(_)
+            | NodeKind::Subflow(_)
+            | NodeKind::Goal(_)
+            | NodeKind::Council(_) => {}
         }
     }
 }

@@ -4,7 +4,10 @@ use serde_json::{Map, Value, json};
 
 use crate::model::{
     Node, NodeKind, WorkflowSpec,
-    spec::{Condition, ContractSource, EngineChoice, OnFailure, Retry, SubflowSource, Workspace},
+    spec::{
+        Condition, ContractSource, CouncilNode, EngineChoice, Isolation, OnFailure, Retry, Select, SubflowSource,
+        Workspace,
+    },
 };
 
 /// `spec` as JSON that `read` takes back unchanged.
@@ -70,6 +73,7 @@ fn node(node: &Node) -> Value {
             put(&mut map, "cwd", a.cwd.as_ref());
             put(&mut map, "sessionName", a.session_name.as_ref());
             put(&mut map, "appendSystemPrompt", a.append_system_prompt.as_ref());
+            put(&mut map, "isolation", isolated(a.isolation));
         }
         NodeKind::Fanout(n) => {
             map.insert("prompt".into(), json!(n.prompt));
@@ -81,6 +85,7 @@ fn node(node: &Node) -> Value {
                 put(&mut entry, "sandboxMode", agent.sandbox.as_ref());
                 put(&mut entry, "persona", agent.persona.as_ref());
                 put(&mut entry, "prompt", agent.prompt.as_ref());
+                put(&mut entry, "baseUrl", agent.base_url.as_ref());
                 Value::Object(entry)
             });
             map.insert("agents".into(), agents.collect());
@@ -96,6 +101,14 @@ fn node(node: &Node) -> Value {
             put(&mut map, "maxBudgetUsd", n.max_budget_usd);
             put(&mut map, "cwd", n.cwd.as_ref());
             put(&mut map, "agentTimeoutMs", n.agent_timeout_ms);
+            put(&mut map, "isolation", isolated(n.isolation));
+            if n.select == Select::Verified {
+                map.insert("select".into(), json!(n.select));
+                map.insert("merge".into(), json!(n.merge));
+            }
+            if n.allow_dirty {
+                map.insert("allowDirty".into(), json!(true));
+            }
         }
         NodeKind::Verifier(v) => {
             let contract = match &v.contract {
@@ -135,8 +148,43 @@ fn node(node: &Node) -> Value {
             map.insert("capacityRetry".into(), json!(g.capacity_retry));
             map.insert("stallMs".into(), json!(g.stall_ms));
         }
+        NodeKind::Council(c) => council(&mut map, c),
     }
     Value::Object(map)
+}
+
+fn isolated(isolation: Isolation) -> Option<Isolation> {
+    (isolation == Isolation::Worktree).then_some(isolation)
+}
+
+fn council(map: &mut Map<String, Value>, c: &CouncilNode) {
+    map.insert("task".into(), json!(c.task));
+    let agents = c.agents.iter().map(|agent| {
+        let mut entry = Map::new();
+        entry.insert("name".into(), json!(agent.name));
+        if !agent.emoji.is_empty() {
+            entry.insert("emoji".into(), json!(agent.emoji));
+        }
+        own_choice(&mut entry, &agent.choice);
+        put(&mut entry, "persona", agent.persona.as_ref());
+        put(&mut entry, "prompt", agent.prompt.as_ref());
+        put(&mut entry, "baseUrl", agent.base_url.as_ref());
+        if agent.ultracode {
+            entry.insert("ultracode".into(), json!(true));
+        }
+        Value::Object(entry)
+    });
+    map.insert("agents".into(), agents.collect());
+    put(map, "projectDir", c.project_dir.as_ref());
+    map.insert("maxRounds".into(), json!(c.max_rounds));
+    map.insert("maxTurnsPerAgent".into(), json!(c.max_turns_per_agent));
+    put(map, "maxBudgetUsd", c.max_budget_usd);
+    map.insert("defaultPermissionMode".into(), json!(c.default_permission_mode));
+    map.insert("agentTimeoutMs".into(), json!(c.agent_timeout_ms));
+    if c.allow_dirty {
+        map.insert("allowDirty".into(), json!(true));
+    }
+    put(map, "continueFrom", c.continue_from.as_ref());
 }
 
 /// A routing condition as JSON.

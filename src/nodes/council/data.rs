@@ -49,6 +49,13 @@ impl Key<'_> {
     }
 }
 
+/// How many rounds of a visit have begun.
+pub fn rounds_begun(visit: u32, data: Option<&Value>) -> u32 {
+    let prefix = format!("{PREFIX}{visit}:start:");
+    let keys = data.and_then(Value::as_object).into_iter().flat_map(|map| map.keys());
+    keys.filter_map(|key| key.strip_prefix(&prefix)?.parse().ok()).max().unwrap_or(0)
+}
+
 /// Where a council lies. Written once, before anything is made in the repository.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -4,3 +4,11 @@
 //! branch, index or files.
 
 pub mod data;
+
+use super::{NodeCtx, NodeResult};
+use crate::model::spec::CouncilNode;
+
+/// Runs the node's attempt.
+pub(super) async fn run(_ctx: &NodeCtx, _node: &CouncilNode) -> NodeResult {
+    NodeResult::failed("councils cannot run yet")
+}
