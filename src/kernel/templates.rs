@@ -2,9 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::spec::{Fields, LIMIT_MS_MAX, NOT_YET, fanout_agents};
+use super::spec::{Fields, LIMIT_MS_MAX, fanout_agents};
 use crate::{
     model::{Problem, spec::OBJECTIVE_MAX},
+    nodes::council::team,
     verify::contract,
 };
 
@@ -265,6 +266,12 @@ fn fanout(task: &str, args: &Value, out: &mut Vec<Problem>) -> Option<Value> {
     spec.insert("name".to_owned(), json!("fanout"));
     spec.insert("nodes".to_owned(), json!([node]));
     Some(Value::Object(spec))
+}
+
+/// Members of a council nobody chose.
+fn default_team() -> Value {
+    let team = team::default_team().into_iter();
+    team.map(|(name, emoji, persona)| json!({ "name": name, "emoji": emoji, "persona": persona })).collect()
 }
 
 /// A role's charter before the task.

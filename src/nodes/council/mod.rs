@@ -3,7 +3,10 @@
 //! The runtime merges after every round; members vote, and votes only end the talk. Nothing here writes the user's
 //! branch, index or files.
 
+pub mod charter;
 pub mod data;
+pub mod team;
+pub mod votes;
 
 use super::{NodeCtx, NodeResult};
 use crate::model::spec::CouncilNode;
