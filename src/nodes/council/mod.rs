@@ -5,5 +5,10 @@
 
 pub mod charter;
 pub mod data;
+pub mod disagreement;
+pub mod plan_file;
+pub mod prompt;
+mod quote;
 pub mod team;
+pub mod transcript;
 pub mod votes;
