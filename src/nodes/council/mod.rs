@@ -6,6 +6,7 @@
 pub mod charter;
 pub mod data;
 pub mod disagreement;
+mod history;
 pub mod plan_file;
 pub mod prompt;
 mod quote;
