@@ -8,6 +8,7 @@ mod actor;
 mod attempt;
 mod children;
 mod control;
+mod council;
 mod evidence;
 mod index;
 pub mod ledger;

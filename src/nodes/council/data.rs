@@ -123,6 +123,12 @@ impl Layout {
         if self.prefix.is_empty() { self.worktree(name) } else { self.worktree(name).join(&self.prefix) }
     }
 
+    /// The user's folder of the project.
+    pub fn user_dir(&self) -> std::path::PathBuf {
+        let top = std::path::Path::new(&self.top);
+        if self.prefix.is_empty() { top.to_path_buf() } else { top.join(&self.prefix) }
+    }
+
     /// Below this, the refs that keep work a crash cut off.
     pub fn salvage_prefix(&self) -> String {
         format!("refs/clawo/council/{}/salvage/", self.short_id)
