@@ -29,6 +29,10 @@ pub enum Key<'a> {
     End(u32),
     /// [`Ended`].
     Ended,
+    /// `usd`: what a member has spent in all, on turns that were cut off too.
+    Spent(&'a str),
+    /// The patch of a merge that a member left half done in a round, as its text.
+    Saved(u32, &'a str),
 }
 
 impl Key<'_> {
@@ -40,6 +44,8 @@ impl Key<'_> {
             Self::Reply(round, member) => format!("{PREFIX}{visit}:reply:{round}:{member}"),
             Self::End(round) => format!("{PREFIX}{visit}:end:{round}"),
             Self::Ended => format!("{PREFIX}{visit}:ended"),
+            Self::Spent(member) => format!("{PREFIX}{visit}:spent:{member}"),
+            Self::Saved(round, member) => format!("{PREFIX}{visit}:saved:{round}:{member}"),
         }
     }
 
