@@ -8,6 +8,7 @@ mod actor;
 mod attempt;
 mod children;
 mod control;
+mod council;
 mod customs;
 mod evidence;
 mod forecast;
