@@ -10,6 +10,7 @@ pub mod data;
 pub mod disagreement;
 mod ending;
 mod fault;
+mod history;
 mod kept;
 mod member;
 mod merging;
