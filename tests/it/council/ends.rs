@@ -15,7 +15,7 @@ async fn an_abort_keeps_the_work() {
         let steps = vec![
             file,
             json!({ "spawn": { "argv": ["sleep", "600"] } }),
-            sh("touch ../begun-$(basename $PWD)"),
+            sh("touch \"../begun-$(basename \"$PWD\")\""),
             json!("hang"),
         ];
         member(&world, name, vec![always(steps)])

@@ -109,7 +109,7 @@ async fn a_plan_without_markers_is_quoted_to_its_author() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_members_leave_lying_is_collected() {
     let world = world_with("x.txt", "base\n");
-    let loose = vec![json!({ "write": { "path": "loose.txt", "content": "x\n" } }), vote(true)];
+    let loose = vec![json!({ "write": { "path": "loose.txt", "content": "x\n" } }), vote(false)];
     let detached =
         [sh("git checkout -q --detach")].into_iter().chain(commit("ahead.txt", "x\n")).chain([vote(true)]).collect();
     let half = sh("git checkout -q -b side && echo one > x.txt && git commit -qam one && git checkout -q - && \

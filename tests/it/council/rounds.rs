@@ -86,7 +86,7 @@ async fn tests_of_the_base_are_protected() {
         with(spec(members, json!({ "maxRounds": 1 })), json!({ "contract": check(&["sh", "tests/it_works.sh"]) }));
     let ended = Ended::of(&world, spec).await;
     assert_eq!(ended.view.outcome, Some(RunOutcome::Refuted), "{:#?}", ended.view);
-    assert!(ended.view.outcome_reason.as_ref().unwrap().contains("protected-tests"), "{:#?}", ended.view);
+    assert!(ended.view.error.as_ref().unwrap().contains("protected-tests: 1 of 1"), "{:#?}", ended.view);
 }
 
 /// Council scenario 10: a plan of the user's stays what it is.
