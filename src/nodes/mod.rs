@@ -8,6 +8,7 @@ pub mod budget;
 pub mod council;
 pub mod fanout;
 pub mod goal;
+pub mod isolated;
 pub mod prompt;
 pub mod read_only;
 pub mod sessions;
