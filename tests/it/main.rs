@@ -12,6 +12,7 @@ mod budgets;
 mod claims;
 mod cli;
 mod engines;
+mod fanout_isolated;
 mod git;
 mod goal;
 mod ledger;

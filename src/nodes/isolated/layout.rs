@@ -7,12 +7,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::{git::Repo, model::RunId};
+use crate::{git::Repo, model::RunId, nodes::council::data::WORKTREES};
 
 /// Key of the document in a node's data.
 pub const LAYOUT: &str = "layout";
-/// Folder of all worktrees, at the top of a work tree.
-pub const WORKTREES: &str = ".worktrees";
 /// Hexadecimal digits of a short id; more when the shorter one is taken.
 const DIGITS: [usize; 3] = [8, 12, 16];
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::{Cut, Ground, NodeCtx, keep, safe_ref, seats};
-use crate::git::Repo;
+use crate::{git::Repo, nodes::Stop};
 
 /// Key of the document in a node's data.
 pub const LEFT: &str = "left";
@@ -61,6 +61,28 @@ pub async fn put_away(ctx: &NodeCtx, ground: &Ground, but: Option<&str>, branche
     drop(lock);
     keep(ctx, LEFT, &left).await?;
     Ok(left)
+}
+
+/// Ends an attempt whose work goes nowhere: what is done is committed, worktrees go, branches stay. A run that goes
+/// on elsewhere or later keeps everything as it is.
+pub async fn give_up(ctx: &NodeCtx, ground: &Ground) {
+    match ctx.stop.get() {
+        Some(Stop::Shutdown | Stop::Superseded) => return,
+        None if ctx.cancel.is_cancelled() => return,
+        Some(Stop::Cancelled | Stop::Budget) | None => {}
+    }
+    let ended = async {
+        for agent in &ground.layout.agents {
+            let _lock = ground.repo.lock().await?;
+            if let Some(tree) = ground.repo.worktree_open(&ground.layout.worktree(agent)).await? {
+                seats::settle(ctx, ground, &tree, agent).await?;
+            }
+        }
+        put_away(ctx, ground, None, false).await
+    };
+    if let Err(cut) = ended.await {
+        ctx.report.log("warn", format!("the agents' worktrees stay: {}", words(&cut)));
+    }
 }
 
 /// Removes the worktree of an agent; false when something of somebody else's stands there.
