@@ -1,9 +1,12 @@
 //! The most a spec can use: turns, agents at once, repairs, time, money. Pure.
 
 use super::view::Forecast;
-use crate::model::{
-    Contract, NodeKind, WorkflowSpec,
-    spec::{Condition, ContractSource},
+use crate::{
+    model::{
+        Contract, NodeKind, WorkflowSpec,
+        spec::{Condition, ContractSource},
+    },
+    nodes::fanout,
 };
 
 /// How often control can go back to an earlier node at most.
@@ -64,7 +67,8 @@ pub(super) fn of(spec: &WorkflowSpec) -> Forecast {
             NodeKind::Agent(_) => (1, limit),
             NodeKind::Fanout(f) => {
                 width = width.max(f.agents.len() as u64);
-                (f.agents.len() as u64 + u64::from(f.synthesize), limit.saturating_mul(f.agents.len() as u64))
+                let worst = || fanout::worst_case_ms(f, spec.contract.as_ref());
+                (f.agents.len() as u64 + u64::from(f.synthesize), node.timeout_ms.unwrap_or_else(worst))
             }
             NodeKind::Verifier(v) => {
                 let contract = match &v.contract {

@@ -13,6 +13,7 @@ mod claims;
 mod cli;
 mod council;
 mod engines;
+mod fanout_isolated;
 mod git;
 mod goal;
 mod ledger;
