@@ -2,6 +2,7 @@
 
 mod ends;
 mod merges;
+mod real;
 mod resume;
 mod rounds;
 mod turns;
