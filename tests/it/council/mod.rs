@@ -1,6 +1,7 @@
 //! Councils end to end through the kernel: real repositories and worktrees, members that play scenarios.
 
 mod ends;
+mod kills;
 mod merges;
 mod resume;
 mod rounds;
