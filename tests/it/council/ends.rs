@@ -4,7 +4,7 @@ use claw_orchestrator::model::{RunOutcome, RunState};
 use serde_json::json;
 
 use super::{Ended, always, commit, member, round, sh, spec, then, users, vote, worker};
-use crate::support::{World, check, git, happens, of_run, with};
+use crate::support::{World, check, git, happens, of_run};
 
 /// Council scenario 20: the processes are gone, what was being done is on the branches, the worktrees are gone.
 #[tokio::test(flavor = "multi_thread")]

@@ -72,8 +72,6 @@ pub fn spec(members: Vec<Value>, more: Value) -> Value {
 
 /// A council that has ended.
 pub struct Ended {
-    /// Of its process.
-    pub kernel: Kernel,
     /// The run.
     pub view: RunView,
     /// The council's node's data.
@@ -92,7 +90,7 @@ impl Ended {
     pub async fn after(kernel: &Kernel, run: &str) -> Self {
         let view = finished(kernel, run).await;
         let data = data(kernel, run).await;
-        Self { kernel: kernel.clone(), view, data }
+        Self { view, data }
     }
 
     /// A document of the first visit.
