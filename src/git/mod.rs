@@ -25,6 +25,7 @@ mod scan;
 mod scratch;
 mod settle;
 mod snapshot;
+mod stale;
 mod standing;
 mod state;
 mod worktree;

@@ -35,6 +35,7 @@ pub(super) async fn collect(
         found.notes.push("Your worktree was gone at the end of your turn and was made again.".to_owned());
         return Ok(found);
     };
+    shared.unlock(&repo, member).await?;
     open_merge(shared, &repo, member, round, &mut found).await?;
     on_branch(shared, &repo, member, round, start, &mut found).await?;
     if repo.commit_all(message).await?.is_some() {

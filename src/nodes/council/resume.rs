@@ -57,6 +57,7 @@ pub(super) async fn rewind(
     commit: &str,
 ) -> Result<Option<String>, Fault> {
     let branch = shared.layout.branch(member);
+    shared.unlock(repo, member).await?;
     let tip = shared.repo.branch_tip(&branch).await?;
     let on_branch = repo.current_branch().await?.as_deref() == Some(branch.as_str());
     let open = repo.open_merge().await?.is_some();

@@ -108,9 +108,10 @@ impl Shared {
     /// Brings the integration worktree to the tip of its branch, whatever a merge that was cut off or somebody's hand
     /// left there; what is not committed is kept under a ref.
     pub(super) async fn settle_integration(&self, integration: &Repo) -> Result<(), Fault> {
+        let branch = self.layout.branch(INTEGRATION);
+        self.unlock(integration, INTEGRATION).await?;
         integration.abort_operation().await?;
         let round = 0;
-        let branch = self.layout.branch(INTEGRATION);
         let tip = self.repo.branch_tip(&branch).await?;
         let tip = tip.ok_or_else(|| Fault::lost(format!("branch {branch} is gone")))?;
         if integration.current_branch().await?.as_deref() != Some(branch.as_str()) {
@@ -120,6 +121,15 @@ impl Shared {
         if integration.dirty().await?.total > 0 {
             self.save(integration, INTEGRATION, round).await?;
             integration.reset_to(&tip).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes away what a killed git left locked in a worktree in which nobody works any more.
+    pub(super) async fn unlock(&self, repo: &Repo, name: &str) -> Result<(), Fault> {
+        let cleared = repo.clear_locks(&self.layout.branch(name)).await?;
+        if cleared > 0 {
+            self.log("warn", format!("{cleared} locks of a git that was killed are removed for {name}"));
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Councils end to end through the kernel: real repositories and worktrees, members that play scenarios.
 
 mod ends;
+mod kills;
 mod merges;
 mod real;
 mod resume;
@@ -72,8 +73,6 @@ pub fn spec(members: Vec<Value>, more: Value) -> Value {
 
 /// A council that has ended.
 pub struct Ended {
-    /// Of its process.
-    pub kernel: Kernel,
     /// The run.
     pub view: RunView,
     /// The council's node's data.
@@ -92,7 +91,7 @@ impl Ended {
     pub async fn after(kernel: &Kernel, run: &str) -> Self {
         let view = finished(kernel, run).await;
         let data = data(kernel, run).await;
-        Self { kernel: kernel.clone(), view, data }
+        Self { view, data }
     }
 
     /// A document of the first visit.

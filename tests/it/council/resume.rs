@@ -29,7 +29,7 @@ async fn at_rest(kernel: &Kernel) {
 }
 
 /// Goes on with a run in another process.
-async fn resumed(world: &World, run: &str) -> Ended {
+pub async fn resumed(world: &World, run: &str) -> Ended {
     let kernel = world.kernel().await;
     kernel.resume(run).await.unwrap();
     Ended::after(&kernel, run).await
@@ -86,7 +86,7 @@ async fn finished_members_are_not_asked_again() {
 }
 
 /// Everything a council must come to, whatever happened on the way.
-fn essence(world: &World, ended: &Ended) -> Value {
+pub fn essence(world: &World, ended: &Ended) -> Value {
     let mut votes: Vec<String> =
         ended.view.consensus_votes.iter().map(|v| format!("{}{}{}", v["round"], v["agent"], v["vote"])).collect();
     votes.sort();
@@ -99,7 +99,7 @@ fn essence(world: &World, ended: &Ended) -> Value {
 }
 
 /// Two members that fit and one that does not fit the first.
-fn meeting(world: &World) -> Value {
+pub fn meeting(world: &World) -> Value {
     let one = |name: &str, path: &str| {
         let work = then(commit(path, &format!("of {name}\n")), vote(true));
         member(world, name, vec![round(1, vec![vote(false)]), always(work)])

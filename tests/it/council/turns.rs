@@ -123,3 +123,17 @@ async fn money_runs_out() {
     assert!(ended.files(&world, "integration").contains(&"b.txt".to_owned()));
     assert!((ended.view.cost_usd - 0.24).abs() < 1e-9, "{}", ended.view.cost_usd);
 }
+
+/// A member that is cut off in the middle of a git command leaves its locks, and its work is taken over all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn locks_of_a_killed_git_are_no_end() {
+    let world = World::new();
+    let locks = sh("git add -A && d=$(git rev-parse --git-dir) && touch \"$d/index.lock\" \"$d/HEAD.lock\" && \
+                    touch \"$(git rev-parse --git-common-dir)/$(git symbolic-ref HEAD).lock\"");
+    let steps = vec![json!({ "write": { "path": "half.txt", "content": "x\n" } }), locks, json!("hang")];
+    let a = member(&world, "A", vec![round(1, steps), always(vec![vote(true)])]);
+    let ended = Ended::of(&world, spec(vec![a], json!({ "agentTimeoutMs": 2_000 }))).await;
+    assert_eq!(ended.status(), ("consensus", 2), "{:#?}", ended.view);
+    assert!(ended.doc("reply:1:A")["error"].as_str().unwrap().starts_with("timeout: "));
+    assert!(ended.files(&world, "integration").contains(&"half.txt".to_owned()));
+}
