@@ -127,6 +127,11 @@ pub trait Engine: Send + Sync + fmt::Debug {
     fn program_in_options(&self) -> bool {
         false
     }
+    /// Whether a sandbox of its own keeps git's folder from being written, so that an agent in a worktree can commit
+    /// only where that is allowed by name.
+    fn guards_git(&self) -> bool {
+        false
+    }
     /// What to do when no program is there.
     fn how_to_install(&self) -> String {
         let variable = self.name().to_uppercase().replace('-', "_");

@@ -129,6 +129,10 @@ impl Engine for Codex {
         &["ignoreUserConfig", "profile"]
     }
 
+    fn guards_git(&self) -> bool {
+        true
+    }
+
     fn support(&self, option: Opt) -> Support {
         match option {
             Opt::Effort

@@ -126,6 +126,10 @@ impl Engine for CodexApp {
         Box::pin(self.installed.version())
     }
 
+    fn guards_git(&self) -> bool {
+        true
+    }
+
     fn support(&self, option: Opt) -> Support {
         match option {
             Opt::Effort

@@ -5,6 +5,7 @@
 
 mod add;
 mod list;
+mod writable;
 
 use std::path::Path;
 

@@ -64,6 +64,7 @@ pub(super) async fn take(shared: Arc<Shared>, seating: Seating) -> Turned {
     let begun = clock.boot();
     shared.log("info", format!("agent-start: round {}, {}", seating.round, agent.name));
     let mut talk = Talk::new(&shared, agent, &seating.session, &seating.charter, seating.spent);
+    talk.let_it_commit().await;
     let spoken = speak(&shared, &mut talk, &seating.prompt).await;
     talk.close().await;
     turned.unkillable = std::mem::take(&mut talk.unkillable);

@@ -1,6 +1,7 @@
 //! A member's session: opened when there is a slot, asked, accounted for, ended.
 
 use std::{
+    path::PathBuf,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
@@ -41,6 +42,8 @@ pub(super) struct Talk<'a> {
     agent: &'a CouncilAgent,
     name: &'a str,
     charter: &'a str,
+    /// Where it must be able to write to commit, for engines that have to be told.
+    writable: Vec<PathBuf>,
     session: Option<PooledSession>,
     /// US dollars before.
     spent: f64,
@@ -61,8 +64,28 @@ impl<'a> Talk<'a> {
         charter: &'a str,
         spent: f64,
     ) -> Self {
-        let unkillable = Vec::new();
-        Self { shared, agent, name, charter, session: None, spent, cost: 0.0, opened: false, unkillable }
+        let (writable, unkillable) = (Vec::new(), Vec::new());
+        Self { shared, agent, name, charter, writable, session: None, spent, cost: 0.0, opened: false, unkillable }
+    }
+
+    /// Looks up where a commit of the member writes to, when its engine keeps git's folder from being written.
+    pub(super) async fn let_it_commit(&mut self) {
+        let engine = self.shared.ctx.services.pool.registry().resolve(&self.agent.choice);
+        if !engine.is_ok_and(|engine| engine.guards_git()) {
+            return;
+        }
+        let path = self.shared.layout.worktree(&self.agent.name);
+        let found = async {
+            match self.shared.repo.worktree_open(&path).await? {
+                Some(repo) => repo.writable_for_commits().await,
+                None => Ok(Vec::new()),
+            }
+        };
+        match found.await {
+            Ok(dirs) => self.writable = dirs,
+            // Its work is committed for it after its turn.
+            Err(e) => self.shared.log("warn", format!("{} cannot commit by itself: {e}", self.agent.name)),
+        }
     }
 
     /// Whether the next message goes to a conversation that knows what was said before.
@@ -233,6 +256,7 @@ impl<'a> Talk<'a> {
         let mut options = SessionOptions {
             base_url: self.agent.base_url.clone(),
             custom: ctx.customs.get(&self.agent.name).cloned(),
+            add_dirs: self.writable.clone(),
             ..SessionOptions::default()
         };
         if self.agent.ultracode {
