@@ -268,7 +268,7 @@ async fn what_the_branch_would_become_is_judged() {
         &world,
         "forced",
         json!([
-            { "run": ["sh", "-c", "echo theirs > new.log && git add -f new.log && git commit -q -m forced"] }, { "say": "ok" },
+            { "run": ["sh", "-c", "echo theirs > new.log && git add -f new.log && git -c commit.gpgSign=false commit -q -m forced"] }, { "say": "ok" },
         ]),
     );
     let (view, data) = run(&kernel, &world, spec(forced)).await;
@@ -289,6 +289,7 @@ async fn two_at_once_share_nothing() {
     let remote = world.root().join("remote.git");
     git(world.root(), &["init", "-q", "--bare", remote.to_str().unwrap()]);
     git(&dir, &["remote", "add", "origin", remote.to_str().unwrap()]);
+    git(&dir, &["config", "commit.gpgSign", "false"]);
     let untouched = Untouched::of(&dir);
     let agents = |tag: &str| {
         let push = "echo good > pushed && git add pushed && git commit -q -m own && ! git push -q origin HEAD:pushed";
@@ -454,7 +455,13 @@ async fn an_abort_starts_nothing_more() {
         does(&world, name, json!([{ "run": ["sh", "-c", script] }, { "say": name }]))
     };
     let agents = vec![wait("a"), wait("b"), writes(&world, "c", "good", 1), writes(&world, "d", "good", 1)];
-    let started = kernel.start(world.start(contest(agents, json!({ "synthesize": true })))).await.unwrap();
+    let started = kernel
+        .start(world.start(contest(
+            agents,
+            json!({ "synthesize": true, "synthesisEngine": "scripted", "synthesisModel": "noop" }),
+        )))
+        .await
+        .unwrap();
     let id = started.run_id.as_str();
     crate::support::happens("both work", || crate::support::processes(&go.display().to_string()).len() >= 2).await;
     kernel.wind_down(&started.run_id).await.unwrap();
