@@ -293,6 +293,10 @@ async fn two_at_once_share_nothing() {
     let untouched = Untouched::of(&dir);
     let agents = |tag: &str| {
         let push = "echo good > pushed && git add pushed && git commit -q -m own && ! git push -q origin HEAD:pushed";
+        let half = format!(
+            "git checkout -q -b side-{tag} && echo 1 > c && git add c && git commit -q -m one && git checkout -q - \
+             && echo 2 > c && git add c && git commit -q -m two; git merge side-{tag} || true"
+        );
         let off = "git checkout -q --detach && echo x > off && git add off && git commit -q -m off";
         vec![
             does(&world, &format!("push-{tag}"), json!([{ "run": ["sh", "-c", push] }, { "say": "pushed" }])),
@@ -305,7 +309,7 @@ async fn two_at_once_share_nothing() {
                 &world,
                 &format!("half-{tag}"),
                 json!([
-                    { "run": ["sh", "-c", "git checkout -q -b side && echo 1 > c && git add c && git commit -q -m one && git checkout -q - && echo 2 > c && git add c && git commit -q -m two; git merge side || true"] },
+                    { "run": ["sh", "-c", half] },
                     { "say": "half" },
                 ]),
             ),
@@ -339,7 +343,7 @@ async fn two_at_once_share_nothing() {
     assert_eq!(left(&dir).0.len(), 6);
     assert_eq!(left(&dir).1, Vec::<String>::new());
     assert_eq!(git(&remote, &["for-each-ref"]), "");
-    git(&dir, &["branch", "-q", "-D", "side"]);
+    git(&dir, &["branch", "-q", "-D", "side-1", "side-2"]);
     untouched.check();
 }
 
