@@ -298,7 +298,6 @@ mod tests {
                 advisory: false,
                 run_contract: false,
                 withheld: None,
-                withheld: None,
             },
         );
         assert_eq!(word(&record), "enter g 1");

@@ -435,7 +435,7 @@ pub fn run(ctx: NodeCtx) -> Boxed<'static, NodeResult> {
             NodeKind::Verifier(node) => verifier::run(&ctx, node).await,
             NodeKind::Subflow(_) => subflow::run(&ctx).await,
             NodeKind::Goal(node) => goal::run(&ctx, node).await,
-            NodeKind::Council(node) => council::run(&ctx, node).await,
+            NodeKind::Council(node) => Box::pin(council::run(&ctx, node)).await,
             NodeKind::HumanGate(_) | NodeKind::Router(_) => NodeResult::default(),
         }
     })

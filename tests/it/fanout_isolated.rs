@@ -53,12 +53,16 @@ fn writes(world: &World, name: &str, word: &str, lines: usize) -> Value {
 
 /// An agent that does these steps.
 fn does(world: &World, name: &str, steps: Value) -> Value {
-    let model = world.scenario(name, json!([{ "times": 0, "steps": steps }]));
+    let mut turn = json!({ "times": 0 });
+    turn["steps"] = steps;
+    let model = world.scenario(name, Value::Array(vec![turn]));
     json!({ "name": name, "engine": "scripted", "model": model })
 }
 
 fn fan(agents: Vec<Value>) -> Value {
-    json!({ "id": "main", "kind": "fanout", "prompt": "Make it good.", "agents": agents, "isolation": "worktree" })
+    let mut node = json!({ "id": "main", "kind": "fanout", "prompt": "Make it good.", "isolation": "worktree" });
+    node["agents"] = Value::Array(agents);
+    node
 }
 
 fn contest(agents: Vec<Value>, more: Value) -> Value {

@@ -217,7 +217,7 @@ impl Rounds {
                     }
                 }
                 Err(e) => {
-                    fault = Some(Fault::failed(Code::Internal.as_str(), format!("a member's turn broke off: {e}")))
+                    fault = Some(Fault::failed(Code::Internal.as_str(), format!("a member's turn broke off: {e}")));
                 }
             }
         }
