@@ -146,10 +146,6 @@ impl Fs for RealFs {
         at("sync the directory", dir, File::open(dir).and_then(|d| d.sync_all()))
     }
 
-    fn make_runnable(&self, path: &Path) -> Result<()> {
-        at("make runnable", path, fs::set_permissions(path, fs::Permissions::from_mode(0o700)))
-    }
-
     fn remove_file(&self, path: &Path) -> Result<()> {
         at("remove", path, fs::remove_file(path))
     }

@@ -11,7 +11,6 @@ pub mod disagreement;
 mod ending;
 mod fault;
 mod history;
-mod hooks;
 mod kept;
 mod member;
 mod merging;
@@ -31,7 +30,7 @@ pub mod votes;
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{NodeCtx, NodeResult, Report};
+use super::{NodeCtx, NodeResult, Report, isolated::guard};
 use crate::model::spec::CouncilNode;
 use data::{Ended, Key, Layout, Status};
 use fault::{Fault, recorded};
@@ -103,7 +102,7 @@ async fn open(ctx: &NodeCtx, node: &CouncilNode) -> Result<Rounds, Fault> {
             (layout, repo)
         }
     };
-    let hooks = hooks::folder(&ctx.services.config.home);
+    let hooks = guard::folder(&ctx.services.config.home);
     let charter = prepare(ctx).await.map_err(|why| Fault::failed("internal", why))?;
     let shared = Shared {
         ctx: ctx.clone(),
@@ -122,7 +121,7 @@ async fn open(ctx: &NodeCtx, node: &CouncilNode) -> Result<Rounds, Fault> {
 async fn prepare(ctx: &NodeCtx) -> Result<Option<String>, String> {
     let (fs, home) = (ctx.services.fs.clone(), ctx.services.config.home.clone());
     files("council", move || {
-        hooks::write(fs.as_ref(), &hooks::folder(&home))?;
+        guard::write(fs.as_ref(), &guard::folder(&home))?;
         match fs.read_range(&home.join(CHARTER), 0, CHARTER_MAX) {
             Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned()).filter(|text| !text.trim().is_empty())),
             Err(e) if e.is_not_found() => Ok(None),

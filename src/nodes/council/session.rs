@@ -14,7 +14,7 @@ use crate::{
         run::Waiting,
         spec::{CouncilAgent, CouncilNode, EngineChoice},
     },
-    nodes::{Report, turn},
+    nodes::{Report, isolated::guard, turn},
 };
 
 /// The engine that has more than one model at once.
@@ -218,7 +218,7 @@ impl<'a> Talk<'a> {
 
     fn spec(&self, left: Option<f64>) -> SessionSpec {
         let (ctx, agent) = (&self.shared.ctx, self.agent);
-        let own = member_env(&agent.name, &self.shared.hooks.to_string_lossy());
+        let own = guard::identity_env(&agent.name, "council", &self.shared.hooks);
         SessionSpec {
             name: self.name.to_owned(),
             choice: self.choice(),
@@ -277,33 +277,9 @@ pub(super) fn over(spent: f64, cap: f64) -> String {
     format!("{OVER}: {spent:.4} of {cap:.4} US dollars are spent")
 }
 
-/// Who a member's commits are by, and hooks that keep it from pushing.
-fn member_env(member: &str, hooks: &str) -> Vec<(String, String)> {
-    let (name, email) = (format!("{member} (council)"), format!("{member}@council.invalid"));
-    [
-        ("GIT_AUTHOR_NAME", name.as_str()),
-        ("GIT_AUTHOR_EMAIL", &email),
-        ("GIT_COMMITTER_NAME", &name),
-        ("GIT_COMMITTER_EMAIL", &email),
-        ("GIT_CONFIG_COUNT", "1"),
-        ("GIT_CONFIG_KEY_0", "core.hooksPath"),
-        ("GIT_CONFIG_VALUE_0", hooks),
-    ]
-    .map(|(name, value)| (name.to_owned(), value.to_owned()))
-    .into()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn members_commit_in_their_own_name_and_cannot_push() {
-        let env = member_env("B", "/h/hooks/council");
-        let get = |name: &str| env.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str()).unwrap();
-        assert_eq!((get("GIT_AUTHOR_NAME"), get("GIT_COMMITTER_EMAIL")), ("B (council)", "B@council.invalid"));
-        assert_eq!((get("GIT_CONFIG_KEY_0"), get("GIT_CONFIG_VALUE_0")), ("core.hooksPath", "/h/hooks/council"));
-    }
 
     #[test]
     fn both_amounts_are_named() {
