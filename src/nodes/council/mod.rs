@@ -5,7 +5,12 @@
 
 pub mod charter;
 pub mod data;
+pub mod disagreement;
+pub mod plan_file;
+pub mod prompt;
+mod quote;
 pub mod team;
+pub mod transcript;
 pub mod votes;
 
 use super::{NodeCtx, NodeResult};
