@@ -11,6 +11,7 @@ pub mod disagreement;
 pub mod disposition;
 pub mod ground;
 pub mod plan_file;
+pub mod preflight;
 pub mod prompt;
 mod quote;
 pub mod refusal;
