@@ -8,6 +8,7 @@ mod actor;
 mod attempt;
 mod children;
 mod control;
+mod council;
 pub mod councils;
 mod evidence;
 mod index;

@@ -356,7 +356,7 @@ async fn turn(kernel: &Arc<Inner>, run_id: &RunId) -> Result<workspace::Making> 
 /// The contract the protected tests are recorded for: the first that runs a command. `None` protects nothing.
 ///
 /// One record serves every verifier of the run, so all their commands count as reachable.
-fn protecting(spec: &WorkflowSpec) -> Option<Contract> {
+pub(super) fn protecting(spec: &WorkflowSpec) -> Option<Contract> {
     let inline = spec.nodes.iter().filter_map(|n| match &n.kind {
         NodeKind::Verifier(v) => match &v.contract {
             ContractSource::Inline(contract) => Some(contract),

@@ -108,6 +108,10 @@ pub trait Fs: Send + Sync + fmt::Debug + 'static {
     fn sync_dir(&self, dir: &Path) -> Result<()>;
     /// Removes a file or link.
     fn remove_file(&self, path: &Path) -> Result<()>;
+    /// Lets the owner run a file.
+    fn make_executable(&self, path: &Path) -> Result<()> {
+        Err(FsError::new("make executable", path, io::ErrorKind::Unsupported.into()))
+    }
     /// Removes an empty directory.
     fn remove_dir(&self, path: &Path) -> Result<()>;
     /// Tries to take the exclusive lock on a file, making the file when missing. `None` when another holds it.

@@ -7,7 +7,7 @@ use std::{
     ffi::OsString,
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt},
+    os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -148,6 +148,10 @@ impl Fs for RealFs {
 
     fn remove_file(&self, path: &Path) -> Result<()> {
         at("remove", path, fs::remove_file(path))
+    }
+
+    fn make_executable(&self, path: &Path) -> Result<()> {
+        at("make executable", path, fs::set_permissions(path, fs::Permissions::from_mode(0o700)))
     }
 
     fn remove_dir(&self, path: &Path) -> Result<()> {

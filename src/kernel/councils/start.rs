@@ -18,9 +18,10 @@ use crate::{
         case::Case,
         data::{INTEGRATION, Status},
         disposition::Held,
-        preflight::{preflight, warnings},
+        preflight,
         refusal::Refusal,
         view::CouncilView,
+        warnings,
     },
     sys::{ids, tasks},
     verify::evidence::sha256,
@@ -155,8 +156,7 @@ async fn check(kernel: &Kernel, request: &StartRequest, mut problems: Vec<(Code,
     let Some((first, _)) = problems.first() else { return Ok(()) };
     let code = if problems.iter().all(|(code, _)| code == first) { *first } else { Code::InvalidArgument };
     let list: Vec<String> = problems.iter().map(|(_, problem)| problem.to_string()).collect();
-    let fields: Vec<Value> =
-        problems.iter().map(|(_, p)| json!({ "path": p.path, "problem": p.message })).collect();
+    let fields: Vec<Value> = problems.iter().map(|(_, p)| json!({ "path": p.path, "problem": p.message })).collect();
     Err(Error { code, message: list.join("; "), details: Some(json!({ "fields": fields })) })
 }
 
@@ -193,7 +193,10 @@ async fn former(kernel: &Kernel, draft: &CouncilDraft) -> Result<Option<Former>>
         && stands(kernel, next).await?
     {
         let text = format!("continueFrom: council '{id}' is gone on with by '{next}'");
-        return Err(Error { details: Some(json!({ "continuedBy": next })), ..Error::new(Code::CouncilContinued, text) });
+        return Err(Error {
+            details: Some(json!({ "continuedBy": next })),
+            ..Error::new(Code::CouncilContinued, text)
+        });
     }
     Ok(Some(Former { case, held }))
 }

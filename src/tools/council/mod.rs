@@ -14,15 +14,7 @@ use crate::nodes::council::{data::Status, view::CouncilView};
 
 /// Every tool of the set.
 pub(super) fn tools() -> Vec<Tool> {
-    vec![
-        abort::tool(),
-        accept::tool(),
-        inject::tool(),
-        reject::tool(),
-        review::tool(),
-        start::tool(),
-        status::tool(),
-    ]
+    vec![abort::tool(), accept::tool(), inject::tool(), reject::tool(), review::tool(), start::tool(), status::tool()]
 }
 
 /// Where a council stands and what to call next.
