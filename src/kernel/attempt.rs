@@ -153,7 +153,7 @@ impl Actor {
                         return Ok(Watched::Stopped(Stop::Cancelled, reason));
                     }
                     Command::Record { event, done } => {
-                        self.commit(vec![event]).await?;
+                        self.commit(vec![*event]).await?;
                         let _ = done.send(());
                         self.tell_node(&node.id, wind_down);
                     }

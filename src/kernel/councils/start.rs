@@ -1,8 +1,6 @@
 //! Starting a council: everything that can be wrong is told at once, before anything exists.
 
 mod draft;
-#[cfg(test)]
-mod tests;
 
 use std::path::{Path, PathBuf};
 

@@ -4,8 +4,6 @@
 //! and does the rest. Only what the council's record names is removed.
 
 mod cleanup;
-#[cfg(test)]
-mod tests;
 
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -1,14 +1,12 @@
 //! The end of a council: what is left in worktrees, the transcript, the words for the record, where later steps work.
 
-use std::path::Path;
-
 use super::{
     collect,
     data::{Ended, INTEGRATION, Layout, Reply, Status},
     fault::{Fault, NO_BUDGET, TIMEOUT},
     kept::Kept,
-    rounds::{Rounds, files},
-    shared::Shared,
+    rounds::Rounds,
+    shared::{Shared, files},
     transcript::{self, LastReply, Member, Round, Transcript},
 };
 use crate::{
@@ -257,9 +255,4 @@ fn render(shared: &Shared, kept: &Kept, summary: Option<&str>) -> String {
 /// Words that were kept of an attempt that ended well, for one that a crash made repeat its end.
 pub(super) fn is_good(status: Status) -> bool {
     matches!(status, Status::Consensus | Status::MaxRounds)
-}
-
-/// Whether the path is a folder's name for hooks; kept apart so that both ends agree.
-pub(super) fn hooks_dir(home: &Path) -> std::path::PathBuf {
-    home.join("hooks").join("council")
 }

@@ -9,7 +9,7 @@ use super::{
     data::{Ended, Key, Layout, PREFIX, Reply, RoundEnd, RoundStart, Status},
     transcript::REPLIES_MAX,
 };
-use crate::nodes::{Attempt, NodeCtx, Report};
+use crate::nodes::{NodeCtx, Report};
 
 /// The documents of one visit.
 #[derive(Debug, Default)]
@@ -53,10 +53,9 @@ impl Texts {
 
 impl Kept {
     /// What earlier attempts of this visit left, and where the visit before was.
-    pub(super) fn of(attempt: &Attempt) -> Self {
-        let visit = attempt.visit;
+    pub(super) fn of(visit: u32, parts: &BTreeMap<String, (Value, Option<String>)>) -> Self {
         let mut kept = Self { visit, ..Self::default() };
-        for (key, (data, text)) in &attempt.parts {
+        for (key, (data, text)) in parts {
             let Some(rest) = key.strip_prefix(PREFIX) else { continue };
             let mut words = rest.split(':');
             let Some(of) = words.next().and_then(|of| of.parse::<u32>().ok()) else { continue };
@@ -172,4 +171,60 @@ pub(super) async fn write_spent(ctx: &NodeCtx, member: &str, usd: f64) {
 pub(super) async fn write_saved(ctx: &NodeCtx, round: u32, member: &str, text: String) {
     let key = Key::Saved(round, member).of(ctx.attempt.visit);
     ctx.report.send(Report::Part { key, data: json!({ "bytes": text.len() }), text: Some(text) }).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(of: Vec<(String, Value, Option<&str>)>) -> BTreeMap<String, (Value, Option<String>)> {
+        of.into_iter().map(|(key, data, text)| (key, (data, text.map(str::to_owned)))).collect()
+    }
+
+    #[test]
+    fn the_unfinished_round_is_found() {
+        let start = |round| json!(RoundStart { round, ..RoundStart::default() });
+        let end = |round, replied| json!(RoundEnd { round, replied, ..RoundEnd::default() });
+        let reply = Reply { round: 2, agent: "A".into(), tail: "end".into(), ..Reply::default() };
+        let mut all = parts(vec![
+            (Key::Start(1).of(1), start(1), None),
+            (Key::End(1).of(1), end(1, false), None),
+            (Key::Start(2).of(1), start(2), None),
+            (Key::Reply(2, "A").of(1), json!(reply), Some("the whole to its end")),
+            (Key::Spent("A").of(1), json!({ "usd": 0.5 }), None),
+            ("quota:A".into(), json!({}), None),
+        ]);
+        let kept = Kept::of(1, &all);
+        assert_eq!((kept.next(), kept.rounds(), kept.silent()), ((2, true), 1, 1));
+        assert_eq!((kept.text(2, "A"), kept.text(2, "B"), kept.spent["A"]), ("the whole to its end", "", 0.5));
+        all.insert(Key::End(2).of(1), (end(2, true), None));
+        let kept = Kept::of(1, &all);
+        assert_eq!((kept.next(), kept.silent()), ((3, false), 0));
+        assert_eq!(Kept::of(1, &BTreeMap::new()).next(), (1, false));
+    }
+
+    #[test]
+    fn of_earlier_visits_the_last_place_counts() {
+        let layout = |name: &str| json!(Layout { short_id: name.into(), ..Layout::default() });
+        let all = parts(vec![
+            (Key::Layout.of(2), layout("two"), None),
+            (Key::Layout.of(9), layout("nine"), None),
+            (Key::Layout.of(10), layout("ten"), None),
+            (Key::Start(1).of(10), json!(RoundStart { round: 1, ..RoundStart::default() }), None),
+        ]);
+        let kept = Kept::of(11, &all);
+        assert_eq!(kept.former.map(|(visit, layout)| (visit, layout.short_id)), Some((10, "ten".into())));
+        assert!(kept.layout.is_none() && kept.starts.is_empty());
+        assert_eq!(Kept::of(10, &all).former.map(|(visit, _)| visit), Some(9));
+        assert!(Kept::of(2, &all).former.is_none());
+    }
+
+    #[test]
+    fn old_texts_make_room_for_new_ones() {
+        let mut texts = Texts::default();
+        for round in 1..=3 {
+            texts.put(round, "A", "x".repeat(REPLIES_MAX / 2));
+        }
+        assert_eq!(texts.kept.keys().map(|(round, _)| *round).collect::<Vec<_>>(), [2, 3]);
+    }
 }

@@ -15,6 +15,7 @@ mod ending;
 mod fault;
 pub mod ground;
 mod history;
+mod hooks;
 mod kept;
 mod member;
 mod merging;
@@ -39,27 +40,18 @@ pub mod votes;
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{NodeCtx, NodeResult, Report};
-use crate::{
-    model::spec::CouncilNode,
-    sys::{
-        Fs, FsError,
-        fs::{create_dir_all, write_atomic},
-    },
-};
+use crate::model::spec::CouncilNode;
 use data::{Ended, Key, Layout, Status};
-use ending::hooks_dir;
 use fault::{Fault, recorded};
 use kept::Kept;
 pub use preflight::{preflight, warnings};
-use rounds::{Rounds, files};
-use shared::Shared;
+use rounds::Rounds;
+use shared::{Shared, files};
 
 /// The user's own charter, below the home.
 const CHARTER: &str = "prompts/council-charter.md";
 /// Largest charter of the user's own, in bytes.
 const CHARTER_MAX: usize = 256 << 10;
-/// The hook that keeps members from pushing.
-const PRE_PUSH: &str = "#!/bin/sh\necho 'council members never push' >&2\nexit 1\n";
 
 /// Runs the node's attempt.
 pub(super) async fn run(ctx: &NodeCtx, node: &CouncilNode) -> NodeResult {
@@ -96,7 +88,7 @@ async fn follow(mut rounds: Rounds) -> NodeResult {
 
 /// Finds or chooses where the council lies.
 async fn open(ctx: &NodeCtx, node: &CouncilNode) -> Result<Rounds, Fault> {
-    let mut kept = Kept::of(&ctx.attempt);
+    let mut kept = Kept::of(ctx.attempt.visit, &ctx.attempt.parts);
     let again = kept.former.is_some();
     let continued = ctx.attempt.council.continued.as_deref();
     let former: Option<Layout> = kept.former.as_ref().map(|(_, layout)| layout).or(continued).cloned();
@@ -119,7 +111,7 @@ async fn open(ctx: &NodeCtx, node: &CouncilNode) -> Result<Rounds, Fault> {
             (layout, repo)
         }
     };
-    let hooks = hooks_dir(&ctx.services.config.home);
+    let hooks = hooks::folder(&ctx.services.config.home);
     let charter = prepare(ctx).await.map_err(|why| Fault::failed("internal", why))?;
     let shared = Shared {
         ctx: ctx.clone(),
@@ -138,7 +130,7 @@ async fn open(ctx: &NodeCtx, node: &CouncilNode) -> Result<Rounds, Fault> {
 async fn prepare(ctx: &NodeCtx) -> Result<Option<String>, String> {
     let (fs, home) = (ctx.services.fs.clone(), ctx.services.config.home.clone());
     files("council", move || {
-        write_hooks(fs.as_ref(), &hooks_dir(&home))?;
+        hooks::write(fs.as_ref(), &hooks::folder(&home))?;
         match fs.read_range(&home.join(CHARTER), 0, CHARTER_MAX) {
             Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned()).filter(|text| !text.trim().is_empty())),
             Err(e) if e.is_not_found() => Ok(None),
@@ -146,17 +138,6 @@ async fn prepare(ctx: &NodeCtx) -> Result<Option<String>, String> {
         }
     })
     .await
-}
-
-fn write_hooks(fs: &dyn Fs, dir: &std::path::Path) -> Result<(), FsError> {
-    let path = dir.join("pre-push");
-    let same = fs.read(&path).is_ok_and(|bytes| bytes == PRE_PUSH.as_bytes());
-    if same && fs.metadata(&path).is_ok_and(|meta| meta.mode & 0o100 != 0) {
-        return Ok(());
-    }
-    create_dir_all(fs, dir)?;
-    write_atomic(fs, &path, PRE_PUSH.as_bytes())?;
-    fs.make_executable(&path)
 }
 
 /// The end of an attempt that could not begin.

@@ -29,7 +29,6 @@ use super::{
 use crate::{
     model::{Code, run::Waiting},
     nodes::{Report, budget::ROUNDING},
-    sys::tasks,
 };
 
 /// Silent rounds in a row after which nobody is asked any more.
@@ -121,7 +120,7 @@ impl Rounds {
         let open: BTreeSet<&str> = open.iter().map(|conflict| conflict.member.as_str()).collect();
         let (integration, members) = sync::all(&shared, round, &open).await?;
         let injections = ctx.injections.borrow().clone();
-        let start = RoundStart {
+        let mut start = RoundStart {
             round,
             integration,
             members,
@@ -131,6 +130,19 @@ impl Rounds {
             at: ctx.now(),
         };
         self.kept.write_start(ctx, start.clone()).await;
+        recorded(ctx).await?;
+        // Whoever spoke before the start was on the record was promised this round.
+        let late: Vec<_> = ctx
+            .injections
+            .borrow()
+            .iter()
+            .filter(|i| start.injections.iter().all(|known| known.id != i.id))
+            .cloned()
+            .collect();
+        if !late.is_empty() {
+            start.injections.extend(late);
+            self.kept.write_start(ctx, start.clone()).await;
+        }
         self.taken(&start).await;
         recorded(ctx).await?;
         Ok(start)
@@ -350,16 +362,4 @@ async fn user_moved(shared: &Shared, start: &RoundStart) -> Result<Option<UserMo
     shared.log("warn", format!("the user's branch {branch} or its tree changed in round {}", start.round));
     // With another commit the digest is another one anyway.
     Ok(Some(UserMoved { tree: from == to, from, to, round: start.round }))
-}
-
-/// Blocking work on files, with its failure as text.
-pub(super) async fn files<T: Send + 'static>(
-    what: &'static str,
-    work: impl FnOnce() -> Result<T, crate::sys::FsError> + Send + 'static,
-) -> Result<T, String> {
-    match tasks::blocking(what, work).await {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(e)) => Err(e.to_string()),
-        Err(e) => Err(e.to_string()),
-    }
 }

