@@ -6,6 +6,7 @@
 mod checks;
 mod config;
 mod context;
+mod council;
 mod demo;
 mod doctor;
 mod engines;
@@ -110,6 +111,9 @@ enum Command {
     /// Look at runs and act on them
     #[command(subcommand)]
     Workflow(workflow::WorkflowCommand),
+    /// Have several agents work on one repository in rounds, and decide on their work
+    #[command(subcommand)]
+    Council(council::CouncilCommand),
     /// Start, speak to and look at named sessions of a running server
     #[command(subcommand)]
     Session(session::SessionCommand),
@@ -176,6 +180,7 @@ fn dispatch(context: &Context, command: Command) -> Outcome {
             "put it directly after the program's name, without global flags",
         )),
         Command::Workflow(command) => workflow::run(context, command),
+        Command::Council(command) => council::run(context, command),
         Command::Session(command) => session::run(context, &command),
         Command::Verify(args) => verify::run(context, &args),
         Command::Solve(args) => solve::run(context, &args),

@@ -18,6 +18,7 @@ use crate::{
     git::RestoreTo,
     kernel::{ListQuery, RunView, Source, StartRequest, StatusQuery, view::ListEntry},
     model::{RunOutcome, RunState},
+    tools::workflow_resume::custom_engines,
 };
 
 /// The commands of this family.
@@ -41,6 +42,9 @@ pub(crate) enum WorkflowCommand {
     Resume {
         /// The run
         id: String,
+        /// Engine of an agent of engine custom, by the REF of a variable CLAWO_CUSTOM_ENGINE_REF; repeatable
+        #[arg(long, value_name = "AGENT=REF")]
+        custom_engine_ref: Vec<String>,
         #[command(flatten)]
         wait: WaitArgs,
     },
@@ -167,7 +171,7 @@ pub(crate) fn run(context: &Context, command: WorkflowCommand) -> Outcome {
             start::run_here(context, args.request()?, &args.wait)
         }
         WorkflowCommand::Validate(args) => validate(context, &args),
-        WorkflowCommand::Resume { id, wait } => resume(context, &id, &wait),
+        WorkflowCommand::Resume { id, custom_engine_ref, wait } => resume(context, &id, &custom_engine_ref, &wait),
         WorkflowCommand::Cancel { id, reason } => context.with_app(Mode::Record, async |app| {
             let view = app.kernel.cancel(&id, reason).await?;
             shown(context, &view, &format!("run {} {}", view.run_id, view.state.as_str()));
@@ -350,7 +354,13 @@ fn validate(context: &Context, args: &SpecArgs) -> Outcome {
     })
 }
 
-fn resume(context: &Context, id: &str, wait: &WaitArgs) -> Outcome {
+fn resume(context: &Context, id: &str, engines: &[String], wait: &WaitArgs) -> Outcome {
+    let mut refs = serde_json::Map::new();
+    for engine in engines {
+        let wrong = || Failure::usage(format!("'{engine}' is not AGENT=REF"), "for example --custom-engine-ref a=MINE");
+        let (agent, reference) = engine.split_once('=').ok_or_else(wrong)?;
+        refs.insert(agent.to_owned(), reference.into());
+    }
     context.with_app(Mode::Command, async |app| {
         let view = app.kernel.status(id, StatusQuery::default()).await?;
         if view.state.is_terminal() {
@@ -358,7 +368,8 @@ fn resume(context: &Context, id: &str, wait: &WaitArgs) -> Outcome {
             return Ok(0);
         }
         wait.here(context, "resuming a run")?;
-        app.kernel.resume(id).await?;
+        let customs = custom_engines(&refs.into(), &app.kernel.services().config.env)?;
+        app.kernel.resume_with(id, customs).await?;
         wait::follow(context, app, id, view.seq, wait.wait_timeout).await
     })
 }

@@ -9,6 +9,7 @@ mod attempt;
 mod children;
 mod control;
 mod council;
+pub mod councils;
 mod customs;
 mod evidence;
 mod forecast;

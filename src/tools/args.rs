@@ -9,7 +9,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Number, Value, json};
 
 use super::schema::Object;
-use crate::{kernel::Error, model::Code};
+use crate::{
+    kernel::Error,
+    model::{Code, Problem},
+};
 
 /// Longest text anywhere in the arguments, in bytes. Longer ones are mistakes or attacks.
 pub const STRING_MAX: usize = 1 << 20;
@@ -22,6 +25,28 @@ const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// Arguments of a tool call as the tool's type, or one error that names every field in question.
 pub fn read<A: DeserializeOwned>(schema: &Object, raw: Map<String, Value>) -> Result<A, Error> {
+    let (args, mut problems) = coerced(schema, raw);
+    if let Some(Value::Array(required)) = schema.get("required") {
+        for name in required.iter().filter_map(Value::as_str) {
+            if !args.contains_key(name) && !problems.names(name) {
+                problems.add(name, "is required".to_owned());
+            }
+        }
+    }
+    problems.into_result()?;
+    serde_json::from_value(Value::Object(args))
+        .map_err(|e| Error::new(Code::InvalidArgument, format!("the arguments do not fit: {e}")))
+}
+
+/// The arguments that can be read, and what is wrong with the others, for a tool that looks deeper before it refuses.
+pub fn gather(schema: &Object, raw: Map<String, Value>) -> (Map<String, Value>, Vec<Problem>) {
+    let (args, problems) = coerced(schema, raw);
+    let problems = problems.0.into_iter().take(PROBLEMS_MAX).map(|(path, why)| Problem::new(path, why));
+    (args, problems.collect())
+}
+
+/// The arguments as the schema wants them, without those that are not.
+fn coerced(schema: &Object, raw: Map<String, Value>) -> (Map<String, Value>, Problems) {
     let empty = Object::new();
     let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&empty);
     let mut problems = Problems::default();
@@ -48,16 +73,7 @@ pub fn read<A: DeserializeOwned>(schema: &Object, raw: Map<String, Value>) -> Re
             Err(problem) => problems.add(&name, problem),
         }
     }
-    if let Some(Value::Array(required)) = schema.get("required") {
-        for name in required.iter().filter_map(Value::as_str) {
-            if !args.contains_key(name) && !problems.names(name) {
-                problems.add(name, "is required".to_owned());
-            }
-        }
-    }
-    problems.into_result()?;
-    serde_json::from_value(Value::Object(args))
-        .map_err(|e| Error::new(Code::InvalidArgument, format!("the arguments do not fit: {e}")))
+    (args, problems)
 }
 
 /// One invalid argument.

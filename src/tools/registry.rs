@@ -9,6 +9,7 @@ use super::{
     Boxed, CallContext, KernelHandle, Outcome, args,
     schema::{self, Object},
 };
+use crate::model::Problem;
 
 /// A group of tools that is offered or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,6 +18,8 @@ pub enum Toolset {
     Workflow,
     /// Checks without a run.
     Verify,
+    /// Several agents in rounds on one repository.
+    Council,
     /// Named conversations with agents.
     Session,
     /// The ledger of turns.
@@ -29,13 +32,15 @@ pub enum Toolset {
 
 impl Toolset {
     /// Every toolset.
-    pub const ALL: [Self; 6] = [Self::Workflow, Self::Verify, Self::Session, Self::Runs, Self::Codex, Self::Claude];
+    pub const ALL: [Self; 7] =
+        [Self::Workflow, Self::Verify, Self::Council, Self::Session, Self::Runs, Self::Codex, Self::Claude];
 
     /// The word in flags and the manifest.
     pub fn name(self) -> &'static str {
         match self {
             Self::Workflow => "workflow",
             Self::Verify => "verify",
+            Self::Council => "council",
             Self::Session => "session",
             Self::Runs => "runs",
             Self::Codex => "codex",
@@ -46,7 +51,7 @@ impl Toolset {
     /// Whether it is offered when nothing is chosen.
     pub fn is_default(self) -> bool {
         match self {
-            Self::Workflow | Self::Verify => true,
+            Self::Workflow | Self::Verify | Self::Council => true,
             Self::Session | Self::Runs | Self::Codex | Self::Claude => false,
         }
     }
@@ -148,6 +153,24 @@ impl Tool {
         Self { about, input, output, handler }
     }
 
+    /// A tool that looks deeper into its arguments than their schema does: its body gets those that can be read, and
+    /// what is wrong with the others, and tells everything at once.
+    pub fn gathering<A, R, F, Fut>(about: About, body: F) -> Self
+    where
+        A: JsonSchema,
+        R: JsonSchema,
+        F: Fn(KernelHandle, Object, Vec<Problem>, CallContext) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Outcome> + Send + 'static,
+    {
+        let (input, output) = (schema::input::<A>(), schema::output::<R>());
+        let rules = input.clone();
+        let handler: Handler = Box::new(move |kernel, raw, context| {
+            let (args, problems) = args::gather(&rules, raw);
+            Box::pin(body(kernel, args, problems, context))
+        });
+        Self { about, input, output, handler }
+    }
+
     /// Calls it.
     pub fn call(&self, kernel: KernelHandle, args: Object, context: CallContext) -> Boxed<'static, Outcome> {
         if !context.local
@@ -198,6 +221,7 @@ impl Registry {
         for set in sets {
             match set {
                 Toolset::Workflow | Toolset::Verify => {}
+                Toolset::Council => tools.extend(super::council::tools()),
                 Toolset::Session => tools.extend(super::session::tools()),
                 Toolset::Codex => tools.extend(super::codex::tools()),
                 Toolset::Claude => tools.extend(super::claude::tools()),

@@ -4,7 +4,7 @@ use super::{Registry, Toolset, args::shown};
 use crate::{kernel::Error, model::Code};
 
 /// Toolsets that later versions have, so that asking for one says so instead of calling it a typo.
-const LATER: [&str; 5] = ["council", "autoloop", "ultraapp", "fanout", "ultra"];
+const LATER: [&str; 4] = ["autoloop", "ultraapp", "fanout", "ultra"];
 
 /// What flags and environment asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -124,13 +124,23 @@ mod tests {
 
     #[test]
     fn flags_choose_and_read_only_beats_all() {
-        assert_eq!(names(&Selection::default()).len(), 11);
+        assert_eq!(names(&Selection::default()).len(), 18);
         let verify = Selection { toolsets: Some(list(&["verify"])), ..Selection::default() };
         assert_eq!(names(&verify), ["verify_run"]);
         let both = Selection { tools: Some(list(&["workflow_list"])), ..verify };
         assert_eq!(names(&both), ["verify_run", "workflow_list"]);
         let looking = Selection { access: Access::ReadOnly, ..Selection::default() };
-        assert_eq!(names(&looking), ["workflow_evidence", "workflow_list", "workflow_status", "workflow_validate"]);
+        assert_eq!(
+            names(&looking),
+            [
+                "council_review",
+                "council_status",
+                "workflow_evidence",
+                "workflow_list",
+                "workflow_status",
+                "workflow_validate",
+            ]
+        );
         let configured = Selection { configured: Some(list(&["workflow_status"])), ..Selection::default() };
         assert_eq!(names(&configured), ["workflow_status"]);
         let flags = Selection { tools: Some(list(&["verify_run"])), ..configured };
@@ -141,7 +151,7 @@ mod tests {
     fn unknown_names_warn_and_nothing_left_is_an_error() {
         let typo = Selection { tools: Some(list(&["verify_run", "verfy"])), ..Selection::default() };
         assert_eq!(typo.apply().unwrap().warnings, ["--tools: unknown tools ignored: verfy"]);
-        let later = Selection { toolsets: Some(list(&["council"])), ..Selection::default() };
+        let later = Selection { toolsets: Some(list(&["autoloop"])), ..Selection::default() };
         let error = later.apply().unwrap_err();
         assert!(error.message.contains("no tool is left") && error.message.contains("not available"), "{error}");
         let writes =

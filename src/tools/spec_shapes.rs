@@ -62,6 +62,8 @@ pub enum NodeShape {
         /// Agent that engine acp runs.
         acp_agent: Option<String>,
         append_system_prompt: Option<String>,
+        /// Whose checkout it works in. Default none: the run's.
+        isolation: Option<IsolationShape>,
     },
     /// Several agents on one prompt.
     Fanout {
@@ -88,6 +90,48 @@ pub enum NodeShape {
         max_budget_usd: Option<f64>,
         cwd: Option<String>,
         agent_timeout_ms: Option<u64>,
+        /// Whose checkout each agent works in. Default none: all in the run's.
+        isolation: Option<IsolationShape>,
+        /// Keep all answers, or the one whose worktree passes the contract. Default all.
+        select: Option<SelectShape>,
+        /// With select verified: whether the winner is merged into the checked-out branch. Default true.
+        merge: Option<bool>,
+        /// With isolation: begin although the checkout has uncommitted changes. Default false.
+        allow_dirty: Option<bool>,
+    },
+    /// Several agents in rounds, each in a worktree of its own; the runtime merges, votes are advisory.
+    Council {
+        #[schemars(regex(pattern = "^[A-Za-z0-9_-]{1,64}$"))]
+        id: String,
+        next: Option<String>,
+        retry: Option<RetryShape>,
+        /// Wall-clock limit of one attempt in milliseconds. Default: what all rounds can take.
+        #[schemars(range(min = 1))]
+        timeout_ms: Option<u64>,
+        on_failure: Option<OnFailureShape>,
+        /// What is to be done, 5 to 100000 characters.
+        task: String,
+        #[schemars(length(min = 1, max = 16))]
+        agents: Vec<MemberShape>,
+        /// A git work tree, absolute or relative to the run's directory. Default: that directory.
+        project_dir: Option<String>,
+        /// Default 15.
+        #[schemars(range(min = 1, max = 50))]
+        max_rounds: Option<u32>,
+        /// Tool turns of a member in a round. Default 30.
+        #[schemars(range(min = 1, max = 500))]
+        max_turns_per_agent: Option<u32>,
+        /// Cap of each member over all rounds in US dollars.
+        max_budget_usd: Option<f64>,
+        /// Permission mode of members without one. Default bypassPermissions.
+        default_permission_mode: Option<String>,
+        /// Limit of one message to one member in milliseconds. Default 1800000.
+        #[schemars(range(min = 1_000, max = 14_400_000))]
+        agent_timeout_ms: Option<u64>,
+        /// Begin although the checkout has uncommitted changes, which members do not see. Default false.
+        allow_dirty: Option<bool>,
+        /// Council of the same repository to go on with.
+        continue_from: Option<String>,
     },
     /// Runs an acceptance contract.
     Verifier {
@@ -171,6 +215,46 @@ pub enum NodeShape {
         #[schemars(range(min = 1))]
         stall_ms: Option<u64>,
     },
+}
+
+/// Whose checkout an agent works in.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum IsolationShape {
+    None,
+    Worktree,
+}
+
+/// Which answers of a fan-out count.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SelectShape {
+    All,
+    Verified,
+}
+
+/// A member of a council.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct MemberShape {
+    /// Distinct whatever its case; integration, runtime and salvage are taken.
+    #[schemars(regex(pattern = "^[A-Za-z0-9_-]{1,32}$"))]
+    pub name: String,
+    /// Shown beside the name, at most 8 characters.
+    pub emoji: Option<String>,
+    /// Its role.
+    pub persona: Option<String>,
+    /// Its role when there is no persona.
+    pub prompt: Option<String>,
+    pub engine: Option<String>,
+    pub model: Option<String>,
+    pub acp_agent: Option<String>,
+    /// Another API endpoint.
+    pub base_url: Option<String>,
+    pub effort: Option<Effort>,
+    pub permission_mode: Option<String>,
+    /// Claude only: more than one model at once.
+    pub ultracode: Option<bool>,
 }
 
 /// Engines that follow goals.

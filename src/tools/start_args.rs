@@ -19,7 +19,7 @@ pub struct StartArgs {
     /// A workflow spec { name, nodes: [{ id, kind, ... }], cwd?, contract?, budget?, workspace?, maxNodeVisits? }; full schema: resource clawo://schema/workflow-spec. Use this or template.
     #[schemars(with = "Option<Free>")]
     spec: Option<Value>,
-    /// Ready-made workflow instead of spec: solve (scout, implement, verify, repair), fanout (several agents on one task) or goal (one agent follows an objective).
+    /// Ready-made workflow instead of spec: solve (scout, implement, verify, repair), fanout (several agents on one task), council (members in rounds on worktrees) or goal (one agent follows an objective).
     template: Option<String>,
     /// With template: what is to be done, in full.
     task: Option<String>,
@@ -35,7 +35,7 @@ pub struct StartArgs {
     /// Any text; a second start with it within a day returns the same run instead of a new one.
     #[schemars(length(min = 1, max = 256))]
     idempotency_key: Option<String>,
-    /// With template solve: scouts; with fanout: the agents. 1 to 16.
+    /// With template solve: scouts; with fanout: the agents; with council: the members. 1 to 16.
     #[schemars(with = "Option<Vec<AgentShape>>")]
     agents: Option<Value>,
     /// With template solve: who implements.

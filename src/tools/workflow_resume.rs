@@ -1,5 +1,7 @@
 //! `workflow_resume`: continues a run whose process is gone.
 
+use std::{collections::BTreeMap, sync::Arc};
+
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
@@ -11,7 +13,7 @@ use super::{
     shapes::Free,
     summary,
 };
-use crate::{engines::custom::variable, kernel::Error, model::Code};
+use crate::{engines::custom::by_reference, kernel::Error, nodes::Customs};
 
 /// Longest reference to a custom engine.
 const REF_MAX: usize = 128;
@@ -21,7 +23,7 @@ const REF_MAX: usize = 128;
 struct Args {
     /// Id of the run.
     run_id: String,
-    /// Custom engines of the run's agents by reference, as { agent: REF }; the server reads `CLAWO_CUSTOM_ENGINE_<REF>`. Not available yet: leave it out.
+    /// Custom engines of the run's agents by reference, as { agent: REF }; the server reads `CLAWO_CUSTOM_ENGINE_<REF>`.
     #[schemars(with = "Option<Free>")]
     agent_custom_engine_refs: Option<Value>,
 }
@@ -44,27 +46,31 @@ as it is; one that a live process executes is refused with that process named. N
 
 async fn run(kernel: KernelHandle, args: Args, _context: CallContext) -> Outcome {
     let id = run_id("runId", &args.run_id)?;
-    if let Some(refs) = &args.agent_custom_engine_refs {
-        custom_engines(refs)?;
-    }
-    let view = kernel.get().await?.resume(id.as_str()).await?;
+    let kernel = kernel.get().await?;
+    let customs = match &args.agent_custom_engine_refs {
+        Some(refs) => custom_engines(refs, &kernel.services().config.env)?,
+        None => Customs::default(),
+    };
+    let view = kernel.resume_with(id.as_str(), customs).await?;
     let mut result = ToolResult::new(&view, summary::run(&view))?;
     summary::fit_run(&mut result.structured);
     Ok(result)
 }
 
-/// Refuses references to custom engines, each by the variable it would be read from.
-fn custom_engines(refs: &Value) -> Result<(), Error> {
+/// The engines behind references, by the names of their agents.
+pub(crate) fn custom_engines(refs: &Value, env: &BTreeMap<String, String>) -> Result<Customs, Error> {
     const FIELD: &str = "agentCustomEngineRefs";
     let Some(refs) = refs.as_object() else { return Err(invalid(FIELD, "must be an object of agent names and refs")) };
-    // Every reference is refused, so the first one stands for all.
-    let Some((agent, reference)) = refs.iter().next() else { return Ok(()) };
-    let at = format!("{FIELD}.{}", shown(agent));
-    let Some(reference) = reference.as_str().filter(|r| !r.is_empty() && r.len() <= REF_MAX) else {
-        return Err(invalid(&at, format!("must be a reference of 1 to {REF_MAX} characters")));
-    };
-    let text = format!("{at}: custom engines, which would be read from {}, are not available yet", variable(reference));
-    Err(Error::new(Code::NotAvailableYet, text))
+    let mut customs = BTreeMap::new();
+    for (agent, reference) in refs {
+        let at = format!("{FIELD}.{}", shown(agent));
+        let Some(reference) = reference.as_str().filter(|r| !r.is_empty() && r.len() <= REF_MAX) else {
+            return Err(invalid(&at, format!("must be a reference of 1 to {REF_MAX} characters")));
+        };
+        let engine = by_reference(env, reference).map_err(|e| Error::new(e.code(), format!("{at}: {e}")))?;
+        customs.insert(agent.clone(), engine);
+    }
+    Ok(Arc::new(customs))
 }
 
 #[cfg(test)]
@@ -72,18 +78,26 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::model::Code;
 
     /// A reference is refused by the variable it stands for, and what is none by its place.
     #[test]
-    fn custom_engines_are_refused_by_name() {
-        assert!(custom_engines(&json!({})).is_ok());
-        let error = custom_engines(&json!({ "a": "my-eng.1" })).unwrap_err();
-        assert_eq!(error.code, Code::NotAvailableYet);
+    fn custom_engines_come_from_the_environment() {
+        let mut env = BTreeMap::new();
+        assert!(custom_engines(&json!({}), &env).unwrap().is_empty());
+        let error = custom_engines(&json!({ "a": "my-eng.1" }), &env).unwrap_err();
+        assert_eq!(error.code, Code::CustomEngineRefUnknown);
         assert!(error.message.contains("CLAWO_CUSTOM_ENGINE_MY_ENG_1"), "{error}");
+        env.insert("CLAWO_CUSTOM_ENGINE_BAD".to_owned(), "{".to_owned());
+        let error = custom_engines(&json!({ "a": "bad" }), &env).unwrap_err();
+        assert_eq!(error.code, Code::CustomEngineRefInvalid);
+        let good = r#"{"name":"x","bin":"sh","output":"text"}"#;
+        env.insert("CLAWO_CUSTOM_ENGINE_X".to_owned(), good.to_owned());
+        assert_eq!(custom_engines(&json!({ "a": "x" }), &env).unwrap()["a"].name, "x");
         for (bad, at) in
             [(json!(["x"]), "agentCustomEngineRefs: "), (json!({ "a": { "bin": "sh" } }), "agentCustomEngineRefs.a: ")]
         {
-            let error = custom_engines(&bad).unwrap_err();
+            let error = custom_engines(&bad, &env).unwrap_err();
             assert!(error.code == Code::InvalidArgument && error.message.starts_with(at), "{error}");
         }
     }

@@ -3,13 +3,17 @@
 //! The runtime merges after every round; members vote, and votes only end the talk. Nothing here writes the user's
 //! branch, index or files.
 
+pub mod accept;
 mod briefing;
+pub mod case;
 pub mod charter;
 mod collect;
 pub mod data;
 pub mod disagreement;
+pub mod disposition;
 mod ending;
 mod fault;
+pub mod ground;
 mod history;
 mod kept;
 mod member;
@@ -19,13 +23,17 @@ pub mod plan_file;
 mod preflight;
 pub mod prompt;
 mod quote;
+pub mod refusal;
+pub mod reject;
 mod resume;
+pub mod review;
 mod rounds;
 mod session;
 mod shared;
 mod sync;
 pub mod team;
 pub mod transcript;
+pub mod view;
 pub mod votes;
 
 use std::{collections::BTreeSet, sync::Arc};

@@ -1,5 +1,8 @@
 //! Councils end to end through the kernel: real repositories and worktrees, members that play scenarios.
 
+mod accepting;
+mod calls;
+mod cut_accepts;
 mod ends;
 mod kills;
 mod merges;
