@@ -16,6 +16,7 @@ mod restore;
 mod scan;
 mod scratch;
 mod snapshot;
+mod snapshot_read;
 mod state;
 mod worktree;
 

@@ -9,6 +9,7 @@ mod attempt;
 mod children;
 mod control;
 mod evidence;
+pub mod fanouts;
 mod index;
 pub mod ledger;
 mod live;
@@ -22,6 +23,8 @@ mod start;
 pub mod state;
 mod storage;
 pub mod templates;
+mod traces;
+pub mod ultraplans;
 mod validate;
 pub mod verdict;
 pub mod view;
@@ -44,6 +47,7 @@ use crate::{
     sys::tasks,
 };
 
+pub use traces::Keep;
 pub use view::{Deleted, ListPage, RunView, Started, Validation};
 
 /// A refusal or failure a caller meets: a stable code and a sentence saying what to do.
@@ -89,6 +93,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Source {
     /// A workflow spec as the caller wrote it.
     Spec(Value),
+    /// A workflow spec that one of our own tools built, under the kind of its handle (`fanout`, `ultraplan`), which
+    /// begins the id of the run.
+    Tool(&'static str, Value),
     /// A template with its task and arguments (`agents`, `implementer`, `reviewers`, `humanGate`, `maxRepairs`, ...).
     Template {
         /// `solve`, `fanout`; others are refused by name until they exist.

@@ -22,6 +22,22 @@ const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// Arguments of a tool call as the tool's type, or one error that names every field in question.
 pub fn read<A: DeserializeOwned>(schema: &Object, raw: Map<String, Value>) -> Result<A, Error> {
+    let Looked { args, problems } = look(schema, raw);
+    problems.into_result()?;
+    typed(args)
+}
+
+/// Arguments that were held against the tool's schema.
+#[derive(Debug)]
+pub struct Looked {
+    /// Those that fit.
+    pub args: Map<String, Value>,
+    /// What is wrong with the others.
+    pub problems: Problems,
+}
+
+/// Holds arguments against the tool's schema, for a tool that has more to complain about in the same answer.
+pub fn look(schema: &Object, raw: Map<String, Value>) -> Looked {
     let empty = Object::new();
     let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&empty);
     let mut problems = Problems::default();
@@ -55,7 +71,11 @@ pub fn read<A: DeserializeOwned>(schema: &Object, raw: Map<String, Value>) -> Re
             }
         }
     }
-    problems.into_result()?;
+    Looked { args, problems }
+}
+
+/// Arguments that fit their schema as the tool's type.
+pub fn typed<A: DeserializeOwned>(args: Map<String, Value>) -> Result<A, Error> {
     serde_json::from_value(Value::Object(args))
         .map_err(|e| Error::new(Code::InvalidArgument, format!("the arguments do not fit: {e}")))
 }
@@ -63,7 +83,7 @@ pub fn read<A: DeserializeOwned>(schema: &Object, raw: Map<String, Value>) -> Re
 /// One invalid argument.
 pub fn invalid(field: &str, problem: impl Into<String>) -> Error {
     let mut problems = Problems::default();
-    problems.add(field, problem.into());
+    problems.add(field, problem);
     problems.into_error()
 }
 
@@ -94,32 +114,45 @@ pub fn shown(text: &str) -> String {
     out
 }
 
-#[derive(Default)]
-struct Problems(Vec<(String, String)>);
+/// What is wrong with arguments, each with its path and the code it has when nothing else is wrong.
+#[derive(Debug, Default)]
+pub struct Problems(Vec<(Code, String, String)>);
 
 impl Problems {
-    fn add(&mut self, path: &str, problem: String) {
-        self.0.push((path.to_owned(), problem));
+    /// Something wrong at `path`.
+    pub fn add(&mut self, path: &str, problem: impl Into<String>) {
+        self.say(Code::InvalidArgument, path, problem);
     }
 
-    fn names(&self, path: &str) -> bool {
-        self.0.iter().any(|(p, _)| p == path)
+    /// The same with a code of its own.
+    pub fn say(&mut self, code: Code, path: &str, problem: impl Into<String>) {
+        self.0.push((code, path.to_owned(), problem.into()));
     }
 
-    fn into_result(self) -> Result<(), Error> {
+    /// Whether something is wrong at `path` or below it.
+    pub fn names(&self, path: &str) -> bool {
+        let below = |p: &str| p.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
+        self.0.iter().any(|(_, p, _)| below(p))
+    }
+
+    /// Nothing, or all of it as one error.
+    pub fn into_result(self) -> Result<(), Error> {
         if self.0.is_empty() { Ok(()) } else { Err(self.into_error()) }
     }
 
     fn into_error(mut self) -> Error {
+        let mut codes = self.0.iter().map(|(code, _, _)| *code);
+        let first = codes.next().unwrap_or(Code::InvalidArgument);
+        let code = if codes.all(|code| code == first) { first } else { Code::InvalidArgument };
         let more = self.0.len().saturating_sub(PROBLEMS_MAX);
         self.0.truncate(PROBLEMS_MAX);
-        let mut list: Vec<String> = self.0.iter().map(|(path, problem)| format!("{path}: {problem}")).collect();
+        let mut list: Vec<String> = self.0.iter().map(|(_, path, problem)| format!("{path}: {problem}")).collect();
         if more > 0 {
             list.push(format!("and {more} more"));
         }
         let fields: Vec<Value> =
-            self.0.iter().map(|(path, problem)| json!({ "path": path, "problem": problem })).collect();
-        Error { code: Code::InvalidArgument, message: list.join("; "), details: Some(json!({ "fields": fields })) }
+            self.0.iter().map(|(_, path, problem)| json!({ "path": path, "problem": problem })).collect();
+        Error { code, message: list.join("; "), details: Some(json!({ "fields": fields })) }
     }
 }
 

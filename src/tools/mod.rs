@@ -8,6 +8,7 @@ mod claude;
 mod codex;
 pub mod config_shapes;
 pub mod export;
+mod fanout;
 pub mod handle;
 pub mod outcome;
 pub mod registry;
@@ -18,7 +19,9 @@ mod session;
 pub mod shapes;
 pub mod spec_shapes;
 pub mod start_args;
+mod starting;
 pub mod summary;
+mod ultra;
 
 pub mod ledger_query;
 pub mod verify_run;

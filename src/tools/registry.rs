@@ -25,11 +25,16 @@ pub enum Toolset {
     Codex,
     /// What Claude Code says outside of sessions.
     Claude,
+    /// Several agents on one task.
+    Fanout,
+    /// A long plan, a review from many sides.
+    Ultra,
 }
 
 impl Toolset {
     /// Every toolset.
-    pub const ALL: [Self; 6] = [Self::Workflow, Self::Verify, Self::Session, Self::Runs, Self::Codex, Self::Claude];
+    pub const ALL: [Self; 8] =
+        [Self::Workflow, Self::Verify, Self::Session, Self::Runs, Self::Codex, Self::Claude, Self::Fanout, Self::Ultra];
 
     /// The word in flags and the manifest.
     pub fn name(self) -> &'static str {
@@ -40,6 +45,8 @@ impl Toolset {
             Self::Runs => "runs",
             Self::Codex => "codex",
             Self::Claude => "claude",
+            Self::Fanout => "fanout",
+            Self::Ultra => "ultra",
         }
     }
 
@@ -47,7 +54,7 @@ impl Toolset {
     pub fn is_default(self) -> bool {
         match self {
             Self::Workflow | Self::Verify => true,
-            Self::Session | Self::Runs | Self::Codex | Self::Claude => false,
+            Self::Session | Self::Runs | Self::Codex | Self::Claude | Self::Fanout | Self::Ultra => false,
         }
     }
 }
@@ -148,6 +155,22 @@ impl Tool {
         Self { about, input, output, handler }
     }
 
+    /// A tool whose body gets what its arguments are and what is wrong with them, because it has more to complain
+    /// about in the same answer. Arguments that fit may be read as `A`.
+    pub fn judging<A, R, F, Fut>(about: About, body: F) -> Self
+    where
+        A: JsonSchema,
+        R: JsonSchema,
+        F: Fn(KernelHandle, args::Looked, CallContext) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Outcome> + Send + 'static,
+    {
+        let (input, output) = (schema::input::<A>(), schema::output::<R>());
+        let rules = input.clone();
+        let handler: Handler =
+            Box::new(move |kernel, raw, context| Box::pin(body(kernel, args::look(&rules, raw), context)));
+        Self { about, input, output, handler }
+    }
+
     /// Calls it.
     pub fn call(&self, kernel: KernelHandle, args: Object, context: CallContext) -> Boxed<'static, Outcome> {
         if !context.local
@@ -202,6 +225,8 @@ impl Registry {
                 Toolset::Codex => tools.extend(super::codex::tools()),
                 Toolset::Claude => tools.extend(super::claude::tools()),
                 Toolset::Runs => tools.push(super::ledger_query::tool()),
+                Toolset::Fanout => tools.extend(super::fanout::tools()),
+                Toolset::Ultra => tools.extend(super::ultra::tools()),
             }
         }
         tools.sort_by_key(|t| t.about.name);
