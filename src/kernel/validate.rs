@@ -67,9 +67,14 @@ pub(super) fn request(kernel: &Inner, request: &StartRequest) -> Result<Valid, V
     let Some(mut spec) = read.spec else { return Err(errors) };
     match check_dir(kernel.services.fs.as_ref(), &kernel.services.config, Path::new(&spec.cwd)) {
         Ok(dir) => spec.cwd = dir.to_string_lossy().into_owned(),
-        Err((code, why)) => errors.push(Problem::new("cwd", format!("{why} ({code})"))),
+        Err((code, why)) => {
+            errors.push(Problem::new("cwd", format!("{why} ({code})")));
+            // Nothing of it can be found from a directory that is none.
+            spec.contract = None;
+        }
     }
-    if errors.is_empty() {
+    // Callers of our own tools are told everything at once.
+    if errors.is_empty() || origin == Origin::Tool {
         let own = request.run_id.as_deref();
         let mut seen = BTreeSet::new();
         references(kernel, &spec, "", own, &request.customs, 1, &mut seen, &mut errors, &mut warnings);

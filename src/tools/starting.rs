@@ -68,12 +68,14 @@ impl Draft {
         let own = |problem: &Problem| self::place(problem, self.cwd_field);
         let place = place.unwrap_or(&own);
         let mut request = self.request();
+        // A directory that is refused in any case stands in for one that was told already, so that the rest is judged.
+        request.cwd.get_or_insert_with(|| PathBuf::from("/"));
         for _ in 0..LOOKS {
             let found = kernel.validate(request.clone()).await.errors;
             let mut again = false;
             for problem in &found {
                 let (code, path) = place(problem);
-                if !problems.names(&path) {
+                if !told(&problems, &path) && (self.cwd.is_some() || path != self.cwd_field) {
                     let message = problem.message.strip_suffix(&format!(" ({code})"));
                     problems.say(code, &path, message.unwrap_or(&problem.message));
                 }
@@ -91,6 +93,14 @@ impl Draft {
         }
         Ok(started)
     }
+}
+
+/// Whether something was said about this already: at its place, or about the program that an agent's engine is.
+fn told(problems: &Problems, path: &str) -> bool {
+    let program = path.strip_suffix(".engine").is_some_and(|agent| {
+        problems.names(&format!("{agent}.customEngine")) || problems.names(&format!("{agent}.customEngineRef"))
+    });
+    program || problems.names(path)
 }
 
 /// The place of a problem when it is an argument of the same name, a part of the contract, or the directory.

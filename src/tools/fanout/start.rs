@@ -245,9 +245,6 @@ fn members(kernel: &Kernel, args: &Map<String, Value>, local: bool, problems: &m
         });
         if let Some(engine) = custom {
             customs.insert(name.clone(), engine);
-        } else if map.get("engine").and_then(Value::as_str) == Some(crate::engines::custom::NAME) {
-            // Told already; the rest of the agent is still to be judged.
-            map.remove("engine");
         }
         map.insert("name".to_owned(), json!(name));
         agents.push(Value::Object(std::mem::take(map)));
