@@ -18,14 +18,14 @@ use crate::model::run::Baseline;
 /// Most bytes of a patch: it is held in memory and stored with the evidence.
 const MAX_PATCH: usize = 256 << 20;
 /// Most bytes of a list of changes: about two million paths.
-const MAX_LIST: usize = 512 << 20;
+pub(super) const MAX_LIST: usize = 512 << 20;
 /// Renames are looked for among this many candidates; beyond it they show as deleted and created.
 const RENAME_LIMIT: &str = "-l2000";
 
 const LISTING: &str = "list the changes";
 
 /// Flags that keep a repository's settings out of a comparison.
-const PLAIN: &[&str] = &[
+pub(super) const PLAIN: &[&str] = &[
     "diff-tree",
     "-r",
     "-M",

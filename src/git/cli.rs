@@ -12,12 +12,16 @@ use super::{Error, Git, Result};
 use crate::sys::command::{Command, Output};
 
 /// Name in commits of ours; the user's identity is neither read nor written.
-pub(super) const NAME: &str = "clawo";
+pub(super) const NAME: &str = "clawo runtime";
 /// Address in commits of ours.
-pub(super) const EMAIL: &str = "clawo@localhost";
+pub(super) const EMAIL: &str = "runtime@clawo.invalid";
 
 /// Longest a call may take: hashing a big working tree is slow, hanging for ever is a fault.
 const TIMEOUT: Duration = Duration::from_secs(600);
+/// The same for a call that only reads or moves refs and commits.
+pub(super) const QUICK: Duration = Duration::from_secs(30);
+/// The same for a call that writes or removes the files of a whole tree.
+pub(super) const FILES: Duration = Duration::from_secs(300);
 
 /// Settings that would run programs of the repository's choosing, write more than was asked, or let a
 /// repository hide what changed in it.
@@ -37,6 +41,17 @@ const CONFIG: &[&str] = &[
     "submodule.recurse=false",
     "gc.auto=0",
     "maintenance.auto=false",
+];
+
+/// Of these, the ones that also hold where a tree is to be seen the way the user's own git sees it.
+const LEAST: &[&str] = &[
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.safecrlf=false",
+    "submodule.recurse=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "rerere.enabled=false",
 ];
 
 /// Settings that send objects to disk without waiting for its cache; [`SYNCED`] afterwards waits for all.
@@ -101,11 +116,21 @@ pub(super) struct Call {
 impl Git {
     /// A call in `cwd`; `what` is the verb phrase its failure is reported with.
     pub(super) fn call(&self, cwd: &Path, what: &'static str) -> Call {
+        self.held_to(CONFIG, cwd, what)
+    }
+
+    /// The same with the user's own notion of what a change is (file modes, links, times). For what is
+    /// compared with or written to a checked-out tree.
+    pub(super) fn users_call(&self, cwd: &Path, what: &'static str) -> Call {
+        self.held_to(LEAST, cwd, what)
+    }
+
+    fn held_to(&self, settings: &[&str], cwd: &Path, what: &'static str) -> Call {
         let mut command = Command::new(&self.program, cwd);
         command.timeout = TIMEOUT;
         command.env = SET.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))).collect();
         command.env_remove = CLEARED.iter().map(OsString::from).collect();
-        command.args = CONFIG.iter().flat_map(|setting| ["-c".into(), OsString::from(setting)]).collect();
+        command.args = settings.iter().flat_map(|setting| ["-c".into(), OsString::from(setting)]).collect();
         Call { command, what }
     }
 }
@@ -136,6 +161,12 @@ impl Call {
     /// Sets several variables.
     pub(super) fn envs(self, env: &[(&'static str, OsString)]) -> Self {
         env.iter().fold(self, |call, (name, value)| call.env(name, value))
+    }
+
+    /// Sets how long it may take.
+    pub(super) fn limit(mut self, limit: Duration) -> Self {
+        self.command.timeout = limit;
+        self
     }
 
     /// Gives bytes on standard input.

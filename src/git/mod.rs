@@ -1,22 +1,31 @@
-//! Repositories: what changed, what the tree is, snapshots under refs of ours, worktrees.
+//! Repositories: what changed, what the tree is, snapshots under refs of ours, worktrees, merges.
 //!
 //! Working trees go through the git program, refs and objects through `git2` where it can open the
-//! repository. The user's HEAD, index, branches, stash and config are never changed and no content that
-//! a ref reaches is ever deleted. Knows nothing of runs beyond the ref names it is given.
+//! repository. The user's HEAD, index, branches, stash and config are never changed, save by a landing that
+//! was asked for, and no content that a ref reaches is ever deleted. Knows nothing of runs beyond the ref names it is given.
 
 mod changes;
 mod cli;
 mod copy;
+mod differences;
 mod digest;
+mod edit;
 mod hidden;
 mod history;
+mod hunks;
+mod landing;
+mod lock;
+mod merge;
 mod open;
 mod read;
+mod refs;
 mod restore;
 mod scan;
 mod scratch;
+mod settle;
 mod snapshot;
 mod snapshot_read;
+mod standing;
 mod state;
 mod worktree;
 
@@ -25,7 +34,14 @@ use std::{path::PathBuf, sync::Arc};
 use crate::sys::Fs;
 
 pub use copy::HEAD;
+pub use differences::Difference;
 pub use digest::Listed;
+pub use landing::{LandKind, LandRefusal, LandRequest, Landing, Strategy};
+pub use lock::RepoLock;
+pub use merge::{MergedIn, Unmerged, UnmergedKind};
+pub use settle::OpenMerge;
+pub use standing::{Dirty, Standing, Unfit};
+pub use worktree::At;
 
 /// Why git did not answer.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +65,24 @@ pub enum Error {
     /// Reading a file of the working tree failed.
     #[error(transparent)]
     Fs(#[from] crate::sys::FsError),
+    /// Somebody else is changing the repository and does not come to an end.
+    #[error("{} is being changed by another run for {seconds} s; try again later", repo.display())]
+    Busy {
+        /// Which repository.
+        repo: PathBuf,
+        /// How long it was waited for.
+        seconds: u64,
+    },
+    /// A ref is not where it was when its move was decided on.
+    #[error("{refname} in {} is at {} by now", repo.display(), found.as_deref().unwrap_or("no commit"))]
+    Moved {
+        /// Which repository.
+        repo: PathBuf,
+        /// Full name of the ref.
+        refname: String,
+        /// Where it is; `None` when there is no such ref.
+        found: Option<String>,
+    },
     /// git answered something unexpected.
     #[error("failed to read git's answer to {what}: {reason}")]
     Answer {

@@ -23,7 +23,7 @@ const MAX_NESTING: usize = 8;
 /// Most entries of a directory walk, so that a loop of mounts ends.
 const MAX_WALK: usize = 2_000_000;
 /// Output of a listing: about two million paths.
-const MAX_LISTING: usize = 512 << 20;
+pub(super) const MAX_LISTING: usize = 512 << 20;
 /// Mode of a submodule.
 pub(super) const GITLINK: u32 = 0o160_000;
 
@@ -166,7 +166,8 @@ pub(super) async fn walk_async(fs: Arc<dyn Fs>, top: PathBuf, dir: Bytes) -> Res
     blocking("walk a directory", move || walk(&*fs, &top, dir)).await
 }
 
-fn walk(fs: &dyn Fs, top: &Path, dir: Bytes) -> Result<Vec<Bytes>> {
+/// The same, on this thread.
+pub(super) fn walk(fs: &dyn Fs, top: &Path, dir: Bytes) -> Result<Vec<Bytes>> {
     let (mut found, mut pending, mut seen) = (Vec::new(), vec![dir], 0_usize);
     while let Some(dir) = pending.pop() {
         let names = match fs.list(&top.join(as_path(&dir))) {

@@ -176,7 +176,13 @@ impl Repo {
         Ok(())
     }
 
-    async fn index_call(&self, env: &[(&'static str, OsString)], flags: &[&str], paths: &[Bytes]) -> Result<()> {
+    /// Tells the index that `env` names something about paths.
+    pub(super) async fn index_call(
+        &self,
+        env: &[(&'static str, OsString)],
+        flags: &[&str],
+        paths: &[Bytes],
+    ) -> Result<()> {
         if paths.is_empty() {
             return Ok(());
         }
@@ -265,7 +271,8 @@ impl Repo {
         .await
     }
 
-    async fn is_sparse(&self) -> Result<bool> {
+    /// Whether files may rightly be absent here.
+    pub(super) async fn is_sparse(&self) -> Result<bool> {
         let call = self.git.call(&self.top, "read core.sparseCheckout");
         let output = call.args(["config", "--type=bool", "--get", "core.sparseCheckout"]).output().await?;
         match output.status {

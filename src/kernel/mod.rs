@@ -8,6 +8,7 @@ mod actor;
 mod attempt;
 mod children;
 mod control;
+pub mod councils;
 mod evidence;
 pub mod fanouts;
 mod index;

@@ -103,7 +103,7 @@ pub(super) async fn start(kernel: &Arc<Inner>, request: StartRequest) -> Result<
 }
 
 /// Bounds of a key: it is stored with the run.
-fn check_key(key: &str) -> Result<()> {
+pub(super) fn check_key(key: &str) -> Result<()> {
     if key.is_empty() || key.len() > KEY_MAX {
         return Err(Error::new(Code::InvalidArgument, format!("idempotencyKey: use 1 to {KEY_MAX} bytes")));
     }
@@ -122,7 +122,7 @@ async fn repeated(kernel: &Arc<Inner>, id: &RunId, key: &str) -> Result<Option<S
 }
 
 /// Whether a run is young enough for its key to mean it.
-fn fresh(kernel: &Inner, record: &RunRecord) -> bool {
+pub(super) fn fresh(kernel: &Inner, record: &RunRecord) -> bool {
     kernel.services.clock.wall().millis().saturating_sub(record.created_at.millis()) < KEY_LIFE_MS
 }
 

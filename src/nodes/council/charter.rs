@@ -120,97 +120,25 @@ mod tests {
     fn the_built_in_charter_is_complete() {
         let (text, unknown) = build(None, &charter());
         assert!(unknown.is_empty() && !text.contains("{{"), "{unknown:?}");
-        for needed in [
-            // Identity
-            "autonomous engineer",
-            "# You are 🔵 Planner\n",
-            "member of a council",
-            "You plan.",
-            "on this machine only",
-            // Environment
-            "`/r/.worktrees/ab/Planner/app`",
-            "`council/ab/Planner`",
-            "`council/ab/integration`",
-            "council/ab/B, council/ab/C",
-            "`/r/app`",
-            "home directory",
-            "other projects",
-            "configuration of any tool",
-            "installed dependencies",
-            // 0
-            "comes from a tool",
-            "Never invent",
-            "commit hash",
-            "just observed",
-            // 1
-            "`plan.md`",
-            "source of truth",
-            "Round 1 is for the plan alone",
-            "From round 2",
-            "checklist",
-            "phases",
-            "depends on",
-            "[Claimed: <name>]",
-            "[Done: <name>]",
-            "Edit only the text between yours",
-            "does not replace the work",
-            // 2
-            "from the round after",
-            "is not yours",
-            "earlier in the order",
-            // 3
-            "git status",
-            "git log",
-            "stale",
-            "only if `git remote` names a remote",
-            // 4
-            "Commit to `council/ab/Planner`",
-            "the runtime merges",
-            "Never check out the user's branch",
-            "never merge into it",
-            "never commit to it",
-            "Never push",
-            "own work is committed",
-            "ran green",
-            "plan is up to date",
-            "no conflict report is open",
-            // 5
-            "reviews/Planner-on-<member>.md",
-            "[APPROVE]",
-            "[REQUEST_CHANGES]",
-            "2/3",
-            // 6
-            "Never stop because of one",
-            "git merge council/ab/integration",
-            "by hand",
-            "both sides intended",
-            "Run the checks",
-            "Commit the merge",
-            // 7
-            "Never ask for permission",
-            "your turn produces changes",
-            "say why and vote NO",
-            // 8
-            "read a file before you change it",
-            "List a directory once",
-            "nothing to research",
-            // Workflow, messages, report
-            "1. Look",
-            "2. Sync",
-            "3. Execute: small steps",
-            "4. Verify",
-            "5. Report",
-            "council(<phase>): Planner - <short description>",
-            "# Planner: report of round",
-            "Git: ",
-            "Plan: ",
-            "Checks: ",
-            "Review: ",
-            "Next: ",
-            "last line",
-            "[CONSENSUS: YES]",
-            "[CONSENSUS: NO]",
-        ] {
+        for needed in "autonomous engineer|# You are 🔵 Planner\n|member of a council|You plan.|on this machine only|\
+            `/r/.worktrees/ab/Planner/app`|`council/ab/Planner`|`council/ab/integration`|\
+            council/ab/B, council/ab/C|`/r/app`|home directory|other projects|configuration of any tool|\
+            installed dependencies|comes from a tool|Never invent|commit hash|just observed|`plan.md`|\
+            source of truth|Round 1 is for the plan alone|From round 2|checklist|phases|depends on|\
+            [Claimed: <name>]|[Done: <name>]|Edit only the text between yours|does not replace the work|\
+            from the round after|is not yours|earlier in the order|git status|git log|stale|\
+            only if `git remote` names a remote|Commit to `council/ab/Planner`|the runtime merges|\
+            Never check out the user's branch|never merge into it|never commit to it|Never push|\
+            own work is committed|ran green|plan is up to date|no conflict report is open|\
+            reviews/Planner-on-<member>.md|[APPROVE]|[REQUEST_CHANGES]|2/3|Never stop because of one|\
+            git merge council/ab/integration|by hand|both sides intended|Run the checks|Commit the merge|\
+            Never ask for permission|your turn produces changes|say why and vote NO|\
+            read a file before you change it|List a directory once|nothing to research|1. Look|2. Sync|\
+            3. Execute: small steps|4. Verify|5. Report|council(<phase>): Planner - <short description>|\
+            # Planner: report of round|Git: |Plan: |Checks: |Review: |Next: |last line|[CONSENSUS: YES]|\
+            [CONSENSUS: NO]"
+            .split('|')
+        {
             assert!(text.contains(needed), "{needed}");
         }
     }

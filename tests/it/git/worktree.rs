@@ -41,7 +41,7 @@ async fn work_in_a_worktree_ends_on_its_branch() {
     assert_eq!(run(repo.top(), ["status", "--porcelain"]), "");
     assert_eq!(
         world.run(["log", "-1", "--format=%an|%ce|%s|%P", &commit]),
-        format!("clawo|clawo@localhost|the run's work|{head}")
+        format!("clawo runtime|runtime@clawo.invalid|the run's work|{head}")
     );
 
     world.repo().await.worktree_remove(repo.top()).await.unwrap();

@@ -3,52 +3,26 @@
 //! A removal never forces: it refuses whatever would lose content that no ref reaches, and there is no
 //! fallback that deletes a folder.
 
-use std::{
-    ffi::OsString,
-    path::{Path, PathBuf},
-};
+mod add;
+mod list;
+
+use std::path::Path;
+
+pub use add::At;
+use list::missing;
 
 use super::{
-    Repo, Result, cli, open,
+    Repo, Result, cli,
     scan::{self, GITLINK},
     scratch::{Age, Objects, Scratch, Untracked},
 };
 use crate::sys::Kind;
 
-const ADD: &str = "make a worktree";
 const COMMIT: &str = "commit a worktree";
 const DELETE: &str = "delete a branch";
 const REMOVE: &str = "remove a worktree";
 
 impl Repo {
-    /// Makes a worktree of HEAD at `path` on the new branch `branch`.
-    pub async fn worktree_add(&self, path: &Path, branch: &str) -> Result<Repo> {
-        if !path.is_absolute() {
-            return Err(self.refuse(ADD, format!("{} is not an absolute path", path.display())));
-        }
-        self.check_branch(ADD, branch).await?;
-        let Some(head) = self.head().await? else {
-            return Err(self.refuse(ADD, "there is no commit yet; make one first".to_owned()));
-        };
-        let (fs, new) = (self.git.fs.clone(), path.to_path_buf());
-        if scan::blocking(ADD, move || Ok(scan::kind(&*fs, &new)?)).await?.is_some() {
-            return Err(self.refuse(ADD, format!("{} exists already", path.display())));
-        }
-        let call = self.git.call(&self.top, ADD).args(["worktree", "add", "--quiet", "--no-track", "-b", branch]);
-        call.arg(path).arg(head).run().await?;
-        let repo = match self.git.open(path).await? {
-            Some(repo) => repo,
-            None => return Err(self.refuse(ADD, format!("{} is no working tree", path.display()))),
-        };
-        // Else an agent started there would work on whatever repository lies around the folder.
-        let (fs, path) = (self.git.fs.clone(), path.to_path_buf());
-        let real = scan::blocking(ADD, move || Ok(fs.canonicalize(&path)?)).await?;
-        if repo.top != real || !repo.is_linked() || repo.common_dir != self.common_dir {
-            return Err(self.refuse(ADD, format!("{} came out as a part of {}", real.display(), repo.top.display())));
-        }
-        Ok(repo)
-    }
-
     /// Commits everything in a worktree of ours to its branch, without hooks and with our own identity.
     /// `None` when there is nothing to commit. Refused outside a linked worktree.
     pub async fn commit_all(&self, message: &str) -> Result<Option<String>> {
@@ -98,7 +72,7 @@ impl Repo {
             })
         })
         .await?;
-        if !self.linked_worktrees().await?.contains(&real) {
+        if !self.worktrees().await?.iter().any(|tree| !tree.main && tree.path == real) {
             let why = format!("{} is not a linked worktree of this repository", real.display());
             return Err(self.refuse(REMOVE, why));
         }
@@ -110,22 +84,8 @@ impl Repo {
                 return Err(self.refuse(REMOVE, format!("{} is not a directory", real.display())));
             }
         }
-        let call = self.git.call(&self.common_dir, REMOVE).args(["worktree", "remove"]).arg(real);
+        let call = self.git.call(&self.common_dir, REMOVE).limit(cli::FILES).args(["worktree", "remove"]).arg(real);
         call.run().await.map(drop)
-    }
-
-    /// Worktrees beside the main one.
-    async fn linked_worktrees(&self) -> Result<Vec<PathBuf>> {
-        let call = self.git.call(&self.top, REMOVE).args(["worktree", "list", "--porcelain", "-z"]);
-        let listed = call.run().await?;
-        let paths = cli::records(&listed).filter_map(|record| record.strip_prefix(b"worktree ")).map(open::path);
-        // The first is always the main one.
-        let paths: Vec<_> = paths.skip(1).collect();
-        let fs = self.git.fs.clone();
-        scan::blocking(REMOVE, move || {
-            Ok(paths.into_iter().map(|path| fs.canonicalize(&path).unwrap_or_else(|_| missing(&*fs, &path))).collect())
-        })
-        .await
     }
 
     /// Refuses when removing the worktree at `path` would lose something.
@@ -168,14 +128,5 @@ impl Repo {
             return lost(format!("no branch or ref reaches its commit {head}"));
         }
         Ok(())
-    }
-}
-
-/// The real path of something that is not there, as far as it goes.
-fn missing(fs: &dyn crate::sys::Fs, path: &Path) -> PathBuf {
-    let name = path.file_name().map(OsString::from);
-    match (path.parent().and_then(|parent| fs.canonicalize(parent).ok()), name) {
-        (Some(parent), Some(name)) => parent.join(name),
-        _ => path.to_path_buf(),
     }
 }
