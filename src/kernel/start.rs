@@ -91,6 +91,10 @@ pub(super) async fn start(kernel: &Arc<Inner>, request: StartRequest) -> Result<
             None => fresh_id(kernel, &valid.spec.name)?,
         },
     };
+    let mut valid = valid;
+    if let Source::Tool(..) = request.source {
+        valid.warnings.extend(super::fanouts::ground(kernel, &valid.spec).await?);
+    }
     let created = create(kernel, chosen.clone(), valid, &request, lineage).await;
     match (created, &request.idempotency_key) {
         // Another start with the same key won the race for the same id.

@@ -83,10 +83,7 @@ fn by_run(found: &Found) -> Result<Located> {
         (_, several) => {
             let ids: Vec<String> = several.iter().map(|(node, visit)| own_id(found, node, *visit)).collect();
             let text = format!("run '{}' has several councils: {}", record.run_id, ids.join(", "));
-            return Err(Error {
-                details: Some(json!({ "ids": ids })),
-                ..Error::new(Code::AmbiguousCouncil, text)
-            });
+            return Err(Error { details: Some(json!({ "ids": ids })), ..Error::new(Code::AmbiguousCouncil, text) });
         }
     };
     located(found, one.0, one.1).ok_or_else(wrong)

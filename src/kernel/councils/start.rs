@@ -155,8 +155,7 @@ async fn check(kernel: &Kernel, request: &StartRequest, mut problems: Vec<(Code,
     let Some((first, _)) = problems.first() else { return Ok(()) };
     let code = if problems.iter().all(|(code, _)| code == first) { *first } else { Code::InvalidArgument };
     let list: Vec<String> = problems.iter().map(|(_, problem)| problem.to_string()).collect();
-    let fields: Vec<Value> =
-        problems.iter().map(|(_, p)| json!({ "path": p.path, "problem": p.message })).collect();
+    let fields: Vec<Value> = problems.iter().map(|(_, p)| json!({ "path": p.path, "problem": p.message })).collect();
     Err(Error { code, message: list.join("; "), details: Some(json!({ "fields": fields })) })
 }
 
@@ -193,7 +192,10 @@ async fn former(kernel: &Kernel, draft: &CouncilDraft) -> Result<Option<Former>>
         && stands(kernel, next).await?
     {
         let text = format!("continueFrom: council '{id}' is gone on with by '{next}'");
-        return Err(Error { details: Some(json!({ "continuedBy": next })), ..Error::new(Code::CouncilContinued, text) });
+        return Err(Error {
+            details: Some(json!({ "continuedBy": next })),
+            ..Error::new(Code::CouncilContinued, text)
+        });
     }
     Ok(Some(Former { case, held }))
 }

@@ -330,10 +330,8 @@ fn refused(refusal: &LandRefusal, case: &Case) -> Refusal {
         format!("{}{more}", shown.join(", "))
     };
     match refusal {
-        LandRefusal::BranchMissing => {
-            Refusal::new(Code::BaseBranchMissing, format!("the branch '{branch}' is gone"))
-                .with(json!({ "baseBranch": branch }))
-        }
+        LandRefusal::BranchMissing => Refusal::new(Code::BaseBranchMissing, format!("the branch '{branch}' is gone"))
+            .with(json!({ "baseBranch": branch })),
         LandRefusal::Busy(operation) => Refusal::new(
             Code::GitOperationInProgress,
             format!("the work tree of '{branch}' is in the middle of a {operation}"),
@@ -341,27 +339,25 @@ fn refused(refusal: &LandRefusal, case: &Case) -> Refusal {
         .with(json!({ "operation": operation })),
         LandRefusal::Dirty(dirty) => Refusal::new(
             Code::TreeDirty,
-            format!(
-                "the work tree of '{branch}' has {} uncommitted changes: {}",
-                dirty.total,
-                listed(&dirty.paths)
-            ),
+            format!("the work tree of '{branch}' has {} uncommitted changes: {}", dirty.total, listed(&dirty.paths)),
         )
         .with(json!({ "paths": dirty.paths, "count": dirty.total })),
         LandRefusal::NotFastForward => {
             Refusal::new(Code::NotFastForward, format!("'{branch}' has commits that the council does not have"))
         }
-        LandRefusal::Conflict(files) => {
-            Refusal::new(Code::MergeConflict, format!("'{branch}' and the council do not go together in {}", listed(files)))
-                .with(json!({ "files": files }))
-        }
+        LandRefusal::Conflict(files) => Refusal::new(
+            Code::MergeConflict,
+            format!("'{branch}' and the council do not go together in {}", listed(files)),
+        )
+        .with(json!({ "files": files })),
         LandRefusal::WouldOverwrite(paths) => Refusal::new(
             Code::WouldOverwrite,
             format!("ignored files stand where the council adds some: {}", listed(paths)),
         )
         .with(json!({ "paths": paths })),
-        LandRefusal::Moved => {
-            Refusal::new(Code::BaseBranchMoved, format!("'{branch}' moved {TRIES} times while it was being merged into"))
-        }
+        LandRefusal::Moved => Refusal::new(
+            Code::BaseBranchMoved,
+            format!("'{branch}' moved {TRIES} times while it was being merged into"),
+        ),
     }
 }

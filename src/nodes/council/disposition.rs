@@ -158,12 +158,7 @@ impl Journal {
             MergeKind::MergeCommit => LandKind::MergeCommit,
             MergeKind::None => LandKind::None,
         };
-        Landing {
-            kind,
-            branch: self.base_branch.clone(),
-            before: self.before.clone(),
-            after: self.after.clone(),
-        }
+        Landing { kind, branch: self.base_branch.clone(), before: self.before.clone(), after: self.after.clone() }
     }
 }
 
@@ -287,9 +282,7 @@ impl Held {
     }
 }
 
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
-) -> Result<T, Refusal> {
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Refusal> + Send + 'static) -> Result<T, Refusal> {
     tasks::blocking("council", work).await.map_err(|e| Refusal::new(Code::Internal, e.to_string()))?
 }
 

@@ -237,12 +237,7 @@ pub struct VoteView {
 impl VoteView {
     /// The vote of a reply.
     pub fn of(reply: &Reply) -> Self {
-        Self {
-            agent: reply.agent.clone(),
-            round: reply.round,
-            vote: reply.consensus,
-            source: reply.consensus_source,
-        }
+        Self { agent: reply.agent.clone(), round: reply.round, vote: reply.consensus, source: reply.consensus_source }
     }
 }
 
@@ -376,10 +371,7 @@ fn response(case: &Case, said: &Said, scope: &Scope) -> ResponseView {
         auto_committed: reply.auto_committed,
         salvage_ref: reply.salvage_ref.clone(),
         merge: end.and_then(|end| end.merges.get(&reply.agent)).cloned(),
-        planning_violations: end
-            .and_then(|end| end.planning_violations.get(&reply.agent))
-            .cloned()
-            .unwrap_or_default(),
+        planning_violations: end.and_then(|end| end.planning_violations.get(&reply.agent)).cloned().unwrap_or_default(),
     }
 }
 
