@@ -326,7 +326,6 @@ fn code(status: ExitStatus) -> i32 {
 }
 
 /// The directory this process was started in, when it is still there.
-#[expect(clippy::disallowed_methods, reason = "the directory of this process")]
 pub fn here() -> Option<PathBuf> {
     std::env::current_dir().ok()
 }
