@@ -87,6 +87,10 @@ impl Repo {
         if edits.is_empty() {
             return Ok(());
         }
+        // git would pass over these with no more than a warning.
+        if let Some((path, _)) = edits.iter().find(|(path, _)| !is_file_path(path)) {
+            return Err(self.refuse(COMMIT, format!("'{}' is no path of a file", String::from_utf8_lossy(path))));
+        }
         let mut orders = Vec::new();
         let mut order = |head: String, path: &[u8]| {
             orders.extend(head.into_bytes());
@@ -124,4 +128,10 @@ impl Repo {
         let call = call.args(["commit-tree", "--no-gpg-sign"]).args(parents.iter().flat_map(|parent| ["-p", parent]));
         call.arg(tree).stdin(message.as_bytes().to_vec()).word().await
     }
+}
+
+/// Whether a tree can hold a file of this path.
+fn is_file_path(path: &[u8]) -> bool {
+    path.split(|b| *b == b'/')
+        .all(|part| !matches!(part, b"" | b"." | b"..") && !part.eq_ignore_ascii_case(b".git") && !part.contains(&0))
 }

@@ -46,3 +46,32 @@ impl Repo {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{git::Git, sys::RealFs};
+
+    #[tokio::test]
+    async fn one_at_a_time_across_worktrees_and_with_an_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let git = Git { fs: Arc::new(RealFs), program: "git".into() };
+        git.call(dir.path(), "make a repository").args(["init", "-q"]).run().await.unwrap();
+        let repo = git.open(dir.path()).await.unwrap().unwrap();
+        let held = repo.lock().await.unwrap();
+        let refused = repo.lock_within(Duration::from_millis(60)).await.unwrap_err();
+        assert!(matches!(&refused, Error::Busy { repo, .. } if *repo == dir.path().canonicalize().unwrap()));
+        let waiting = {
+            let repo = repo.clone();
+            crate::sys::tasks::spawn("wait", async move { repo.lock().await.map(drop) })
+        };
+        tokio::time::sleep(PAUSE * 3).await;
+        assert!(!waiting.is_finished());
+        drop(held);
+        waiting.await.unwrap().unwrap();
+        // And again: nothing of the lock stays with whoever had it.
+        repo.lock().await.unwrap();
+    }
+}

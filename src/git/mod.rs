@@ -4,6 +4,7 @@
 //! repository. The user's HEAD, index, branches, stash and config are never changed, save by a landing that
 //! was asked for, and no content that a ref reaches is ever deleted. Knows nothing of runs beyond the ref names it is given.
 
+mod bisect;
 mod changes;
 mod cli;
 mod copy;

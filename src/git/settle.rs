@@ -8,7 +8,7 @@ use super::{
     scan::{self, Bytes},
     scratch::{Objects, Scratch, Untracked},
     snapshot::LARGE,
-    standing::WORKTREES,
+    standing::{BISECT, WORKTREES},
 };
 use crate::model::run::Baseline;
 
@@ -171,7 +171,7 @@ impl Repo {
         }
         let call = self.git.users_call(&self.top, ABORT).limit(cli::FILES);
         let call = match operation {
-            Some("bisect") => call.args(["bisect", "reset"]),
+            Some(BISECT) => return self.abort_bisection().await,
             Some(operation) => call.args([operation, "--abort"]),
             None => call.args(["reset", "--quiet", "--merge"]),
         };
@@ -183,7 +183,7 @@ impl Repo {
         let Some(operation) = self.operation().await? else { return Ok(()) };
         let call = self.git.users_call(&self.top, RESET).limit(cli::FILES);
         let call = match operation {
-            "bisect" => call.args(["bisect", "reset", "HEAD"]),
+            BISECT => return self.forget_bisection().await,
             operation => call.args([operation, "--quit"]),
         };
         call.run().await.map(drop)

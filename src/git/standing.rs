@@ -112,7 +112,7 @@ const MERGE: &str = "merge";
 const REBASE: &str = "rebase";
 const CHERRY_PICK: &str = "cherry-pick";
 const REVERT: &str = "revert";
-const BISECT: &str = "bisect";
+pub(super) const BISECT: &str = "bisect";
 const AM: &str = "am";
 
 impl Repo {

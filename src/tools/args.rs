@@ -9,7 +9,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Number, Value, json};
 
 use super::schema::Object;
-use crate::{kernel::Error, model::Code};
+use crate::{
+    kernel::Error,
+    model::{Code, Problem},
+};
 
 /// Longest text anywhere in the arguments, in bytes. Longer ones are mistakes or attacks.
 pub const STRING_MAX: usize = 1 << 20;
@@ -22,22 +25,28 @@ const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// Arguments of a tool call as the tool's type, or one error that names every field in question.
 pub fn read<A: DeserializeOwned>(schema: &Object, raw: Map<String, Value>) -> Result<A, Error> {
-    let Looked { args, problems } = look(schema, raw);
+    let (args, mut problems) = coerced(schema, raw);
+    if let Some(Value::Array(required)) = schema.get("required") {
+        for name in required.iter().filter_map(Value::as_str) {
+            if !args.contains_key(name) && !problems.names(name) {
+                problems.add(name, "is required".to_owned());
+            }
+        }
+    }
     problems.into_result()?;
-    typed(args)
+    serde_json::from_value(Value::Object(args))
+        .map_err(|e| Error::new(Code::InvalidArgument, format!("the arguments do not fit: {e}")))
 }
 
-/// Arguments that were held against the tool's schema.
-#[derive(Debug)]
-pub struct Looked {
-    /// Those that fit.
-    pub args: Map<String, Value>,
-    /// What is wrong with the others.
-    pub problems: Problems,
+/// The arguments that can be read, and what is wrong with the others, for a tool that looks deeper before it refuses.
+pub fn gather(schema: &Object, raw: Map<String, Value>) -> (Map<String, Value>, Vec<Problem>) {
+    let (args, problems) = coerced(schema, raw);
+    let problems = problems.0.into_iter().take(PROBLEMS_MAX).map(|(_, path, why)| Problem::new(path, why));
+    (args, problems.collect())
 }
 
-/// Holds arguments against the tool's schema, for a tool that has more to complain about in the same answer.
-pub fn look(schema: &Object, raw: Map<String, Value>) -> Looked {
+/// The arguments as the schema wants them, without those that are not.
+fn coerced(schema: &Object, raw: Map<String, Value>) -> (Map<String, Value>, Problems) {
     let empty = Object::new();
     let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&empty);
     let mut problems = Problems::default();
@@ -64,20 +73,7 @@ pub fn look(schema: &Object, raw: Map<String, Value>) -> Looked {
             Err(problem) => problems.add(&name, problem),
         }
     }
-    if let Some(Value::Array(required)) = schema.get("required") {
-        for name in required.iter().filter_map(Value::as_str) {
-            if !args.contains_key(name) && !problems.names(name) {
-                problems.add(name, "is required".to_owned());
-            }
-        }
-    }
-    Looked { args, problems }
-}
-
-/// Arguments that fit their schema as the tool's type.
-pub fn typed<A: DeserializeOwned>(args: Map<String, Value>) -> Result<A, Error> {
-    serde_json::from_value(Value::Object(args))
-        .map_err(|e| Error::new(Code::InvalidArgument, format!("the arguments do not fit: {e}")))
+    (args, problems)
 }
 
 /// One invalid argument.
@@ -117,6 +113,12 @@ pub fn shown(text: &str) -> String {
 /// What is wrong with arguments, each with its path and the code it has when nothing else is wrong.
 #[derive(Debug, Default)]
 pub struct Problems(Vec<(Code, String, String)>);
+
+impl From<Vec<Problem>> for Problems {
+    fn from(problems: Vec<Problem>) -> Self {
+        Self(problems.into_iter().map(|p| (Code::InvalidArgument, p.path, p.message)).collect())
+    }
+}
 
 impl Problems {
     /// Something wrong at `path`.

@@ -7,6 +7,7 @@ pub mod args;
 mod claude;
 mod codex;
 pub mod config_shapes;
+mod council;
 pub mod export;
 mod fanout;
 pub mod handle;

@@ -9,6 +9,7 @@ use super::{
     Boxed, CallContext, KernelHandle, Outcome, args,
     schema::{self, Object},
 };
+use crate::model::Problem;
 
 /// A group of tools that is offered or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,6 +18,8 @@ pub enum Toolset {
     Workflow,
     /// Checks without a run.
     Verify,
+    /// Several agents in rounds on one repository.
+    Council,
     /// Named conversations with agents.
     Session,
     /// The ledger of turns.
@@ -33,14 +36,24 @@ pub enum Toolset {
 
 impl Toolset {
     /// Every toolset.
-    pub const ALL: [Self; 8] =
-        [Self::Workflow, Self::Verify, Self::Session, Self::Runs, Self::Codex, Self::Claude, Self::Fanout, Self::Ultra];
+    pub const ALL: [Self; 9] = [
+        Self::Workflow,
+        Self::Verify,
+        Self::Council,
+        Self::Session,
+        Self::Runs,
+        Self::Codex,
+        Self::Claude,
+        Self::Fanout,
+        Self::Ultra,
+    ];
 
     /// The word in flags and the manifest.
     pub fn name(self) -> &'static str {
         match self {
             Self::Workflow => "workflow",
             Self::Verify => "verify",
+            Self::Council => "council",
             Self::Session => "session",
             Self::Runs => "runs",
             Self::Codex => "codex",
@@ -53,7 +66,7 @@ impl Toolset {
     /// Whether it is offered when nothing is chosen.
     pub fn is_default(self) -> bool {
         match self {
-            Self::Workflow | Self::Verify => true,
+            Self::Workflow | Self::Verify | Self::Council => true,
             Self::Session | Self::Runs | Self::Codex | Self::Claude | Self::Fanout | Self::Ultra => false,
         }
     }
@@ -155,19 +168,21 @@ impl Tool {
         Self { about, input, output, handler }
     }
 
-    /// A tool whose body gets what its arguments are and what is wrong with them, because it has more to complain
-    /// about in the same answer. Arguments that fit may be read as `A`.
-    pub fn judging<A, R, F, Fut>(about: About, body: F) -> Self
+    /// A tool that looks deeper into its arguments than their schema does: its body gets those that can be read, and
+    /// what is wrong with the others, and tells everything at once.
+    pub fn gathering<A, R, F, Fut>(about: About, body: F) -> Self
     where
         A: JsonSchema,
         R: JsonSchema,
-        F: Fn(KernelHandle, args::Looked, CallContext) -> Fut + Send + Sync + 'static,
+        F: Fn(KernelHandle, Object, Vec<Problem>, CallContext) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Outcome> + Send + 'static,
     {
         let (input, output) = (schema::input::<A>(), schema::output::<R>());
         let rules = input.clone();
-        let handler: Handler =
-            Box::new(move |kernel, raw, context| Box::pin(body(kernel, args::look(&rules, raw), context)));
+        let handler: Handler = Box::new(move |kernel, raw, context| {
+            let (args, problems) = args::gather(&rules, raw);
+            Box::pin(body(kernel, args, problems, context))
+        });
         Self { about, input, output, handler }
     }
 
@@ -221,6 +236,7 @@ impl Registry {
         for set in sets {
             match set {
                 Toolset::Workflow | Toolset::Verify => {}
+                Toolset::Council => tools.extend(super::council::tools()),
                 Toolset::Session => tools.extend(super::session::tools()),
                 Toolset::Codex => tools.extend(super::codex::tools()),
                 Toolset::Claude => tools.extend(super::claude::tools()),

@@ -130,14 +130,24 @@ fn without(request: &mut StartRequest, path: &str) -> bool {
     spec.pointer_mut(above).and_then(Value::as_object_mut).is_some_and(|map| map.remove(key).is_some())
 }
 
-/// A text of the arguments with its ends trimmed, of `least` to `most` characters. What is missing was told already.
+/// Tells of a required argument that is missing, unless what is wrong with it was told already.
+fn required(field: &str, problems: &mut Problems) {
+    if !problems.names(field) {
+        problems.add(field, "is required");
+    }
+}
+
+/// A required text of the arguments with its ends trimmed, of `least` to `most` characters.
 pub(super) fn words(
     args: &Map<String, Value>,
     field: &str,
     (least, most): (usize, usize),
     problems: &mut Problems,
 ) -> Option<String> {
-    let text = args.get(field)?.as_str()?.trim();
+    let Some(text) = args.get(field).and_then(Value::as_str).map(str::trim) else {
+        required(field, problems);
+        return None;
+    };
     let length = text.chars().count();
     if (least..=most).contains(&length) {
         return Some(text.to_owned());
@@ -146,9 +156,12 @@ pub(super) fn words(
     None
 }
 
-/// A directory of the arguments.
+/// A required directory of the arguments.
 pub(super) fn directory(args: &Map<String, Value>, field: &str, problems: &mut Problems) -> Option<PathBuf> {
-    let text = args.get(field)?.as_str()?.trim();
+    let Some(text) = args.get(field).and_then(Value::as_str).map(str::trim) else {
+        required(field, problems);
+        return None;
+    };
     match super::start_args::absolute(field, text) {
         Ok(path) => Some(path),
         Err(e) => {

@@ -2,9 +2,17 @@
 
 mod changes;
 mod digest;
+mod editing;
 mod hiding;
+mod landing;
+mod landing_cut;
+mod merging;
 mod open;
+mod places;
+mod refs;
+mod settling;
 mod snapshot;
+mod standing;
 mod worktree;
 
 use std::{
@@ -17,7 +25,7 @@ use std::{
 };
 
 use claw_orchestrator::{
-    git::{ChangeKind, ChangeSet, Git, Repo},
+    git::{At, ChangeKind, ChangeSet, Git, Repo},
     model::run::Baseline,
     sys::RealFs,
 };
@@ -72,6 +80,56 @@ impl World {
         write(&self.file(name), bytes);
     }
 
+    /// A repository with everything in it that is the user's alone: an identity, signing, a stash, ignored and
+    /// excluded files, and every hook, each of which fails and leaves a file `hooked` behind.
+    fn lived_in() -> Self {
+        let world = Self::new();
+        for setting in [["user.name", "Ada Ex"], ["user.email", "ada@example.com"], ["commit.gpgSign", "true"]] {
+            world.run([&["config"], &setting[..]].concat());
+        }
+        world.run(["config", "gpg.program", "/bin/false"]);
+        world.run(["config", "branch.autoSetupMerge", "always"]);
+        world.run(["config", "worktree.useRelativePaths", "true"]);
+        world.write(".gitignore", "*.log\ndist/\n");
+        world.write("text.txt", "1\n2\n3\n4\n5\n6\n7\n8\n9\n");
+        run(&world.path, ["add", "-A"]);
+        run(&world.path, ["commit", "-q", "--no-gpg-sign", "-m", "second"]);
+        world.write("a.txt", "stashed\n");
+        run(&world.path, ["-c", "commit.gpgSign=false", "stash"]);
+        world.write("run.log", "ignored\n");
+        for name in
+            ["post-checkout", "reference-transaction", "post-merge", "pre-merge-commit", "post-commit", "pre-commit"]
+        {
+            let hook = world.file(".git/hooks").join(name);
+            write(&hook, "#!/bin/sh\ntouch \"$(git rev-parse --git-common-dir)/hooked\"\nexit 1\n");
+            chmod(&hook, 0o755);
+        }
+        world
+    }
+
+    /// What is the user's, byte for byte: config, hooks, index, HEAD, branches, stash, logs, info (save the
+    /// excluded paths), and every file of the tree.
+    fn kept(&self) -> Kept {
+        let ours = |path: &Path| {
+            let path = path.to_str().unwrap();
+            let path = path.strip_prefix("logs/").unwrap_or(path);
+            let below = ["worktrees/", "refs/heads/council/", "refs/heads/fanout/", "refs/heads/agent/"];
+            below.iter().any(|below| path.starts_with(below)) || ["clawo.lock", "info/exclude"].contains(&path)
+        };
+        let mut git = users(&self.file(".git"));
+        git.retain(|path, _| !ours(path));
+        let mut files = tree(&self.path);
+        files.retain(|path, _| !path.starts_with(".worktrees"));
+        Kept { git, files }
+    }
+
+    /// A worktree of ours for `name`, at HEAD.
+    async fn member(&self, name: &str) -> Repo {
+        let head = self.run(["rev-parse", "HEAD"]);
+        let at = At::New { branch: &format!("council/{ID}/{name}"), commit: &head };
+        self.repo().await.worktree_at(&self.file(format!(".worktrees/{ID}/{name}")), at).await.unwrap()
+    }
+
     /// Puts a shell script in the place of the git program.
     fn wrap(&mut self, script: &str) {
         let program = self.file("../wrapped git");
@@ -95,6 +153,43 @@ impl World {
             protected: None,
         }
     }
+}
+
+/// Short id of the council whose worktrees the tests make.
+const ID: &str = "9f3c1a2b";
+
+/// See [`World::kept`].
+#[derive(Debug, PartialEq, Eq)]
+struct Kept {
+    git: BTreeMap<PathBuf, Vec<u8>>,
+    files: BTreeMap<PathBuf, (u32, Vec<u8>)>,
+}
+
+/// Writes files and commits them as an agent would; returns the commit.
+fn commit_in(dir: &Path, files: &[(&str, &str)]) -> String {
+    for (name, bytes) in files {
+        write(&dir.join(name), bytes);
+    }
+    run(dir, ["add", "-A"]);
+    // Also past the ignore rules.
+    for (name, _) in files {
+        run(dir, ["add", "--force", "--", name]);
+    }
+    run(dir, ["commit", "-q", "--no-gpg-sign", "-m", "work"]);
+    run(dir, ["rev-parse", "HEAD"])
+}
+
+/// Runs the user's git for something that may stop halfway.
+fn may_stop(dir: &Path, args: &[&str]) -> bool {
+    let mut command = Command::new("git");
+    command.args(["-c", "user.name=U", "-c", "user.email=u@example.com"]);
+    command.args(["-c", "core.hooksPath=/dev/null", "-c", "commit.gpgSign=false"]);
+    command.args(args).current_dir(dir).output().unwrap().status.success()
+}
+
+/// The text of a file.
+fn read(path: impl AsRef<Path>) -> String {
+    std::fs::read_to_string(path).unwrap()
 }
 
 fn run<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(dir: &Path, args: I) -> String {

@@ -10,6 +10,7 @@ pub mod data;
 pub mod disagreement;
 pub mod disposition;
 pub mod ground;
+mod history;
 pub mod plan_file;
 pub mod preflight;
 pub mod prompt;

@@ -8,9 +8,8 @@ use std::fmt::Write as _;
 use super::{
     charter::fill,
     data::Disagreement,
-    disagreement,
+    disagreement, history,
     quote::{fence, line, plain},
-    votes,
 };
 use crate::{
     model::run::Steer,
@@ -31,16 +30,10 @@ pub const EMPTY_AGAIN: &str = include_str!("../../../prompts/council/empty_again
 /// Asks for the whole report and the vote after an answer that was too short.
 pub const FOLLOW_UP: &str = include_str!("../../../prompts/council/follow_up.md");
 
-/// Characters shown of an earlier reply: its end.
-pub const REPLY_CHARS: usize = 1_500;
-/// Characters of all earlier replies together with their headings.
-pub const HISTORY_CHARS: usize = 60_000;
 /// Bytes shown of the hunks of a conflict.
 pub const HUNKS_MAX: usize = 8 << 10;
 /// Files listed of a conflict.
 const FILES_MAX: usize = 100;
-/// Room for the line that names the rounds left out.
-const NOTICE: usize = 100;
 
 /// A member beside others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -66,7 +59,7 @@ pub struct PastReply {
     pub name: String,
     /// Its vote.
     pub yes: bool,
-    /// Its end, as it came: with votes and control characters. [`votes::clean`] was not applied either.
+    /// Its end, as it came: with votes and control characters. [`clean`](super::votes::clean) was not applied either.
     pub text: String,
 }
 
@@ -153,7 +146,7 @@ pub fn round(r: &Round<'_>) -> String {
         restarted(&mut facts, r, restart);
     }
     if !planning {
-        history(&mut facts, r);
+        history::write(&mut facts, r.history, &r.me.name, r.seed);
         if let Some(d) = r.disagreement {
             facts.push_str("## Where the members stood after the last round\n\n");
             facts.push_str(&fence("votes and shared files", &disagreement::lines(d), r.seed));
@@ -247,59 +240,6 @@ fn restarted(text: &mut String, r: &Round<'_>, restart: &Restart<'_>) {
     }
 }
 
-/// The newest rounds that there is room for, oldest first.
-fn history(text: &mut String, r: &Round<'_>) {
-    let mut rounds: Vec<u32> = r.history.iter().map(|reply| reply.round).collect();
-    rounds.sort_unstable();
-    rounds.dedup();
-    let mut shown: Vec<String> = Vec::new();
-    let mut room = HISTORY_CHARS - NOTICE;
-    let mut left_out = None;
-    for round in rounds.into_iter().rev() {
-        let mut replies = String::new();
-        for reply in r.history.iter().filter(|reply| reply.round == round) {
-            replies.push_str(&past(reply, r));
-        }
-        if replies.is_empty() {
-            continue;
-        }
-        let part = format!("### Round {round}\n\n{replies}");
-        let Some(left) = room.checked_sub(part.chars().count()) else {
-            left_out = Some(round);
-            break;
-        };
-        room = left;
-        shown.push(part);
-    }
-    if shown.is_empty() {
-        return;
-    }
-    text.push_str("## Earlier replies\n\n");
-    if let Some(round) = left_out {
-        let _ = writeln!(text, "Replies up to round {round} are left out.\n");
-    }
-    for part in shown.iter().rev() {
-        text.push_str(part);
-    }
-}
-
-/// A reply of an earlier round; nothing when it said nothing.
-fn past(reply: &PastReply, r: &Round<'_>) -> String {
-    let said = plain(&reply.text);
-    let said = votes::strip(votes::clean(&said));
-    let said = said.trim();
-    if said.is_empty() {
-        return String::new();
-    }
-    let skip = said.chars().count().saturating_sub(REPLY_CHARS);
-    let end: String = said.chars().skip(skip).collect();
-    let you = if reply.name == r.me.name { " (you)" } else { "" };
-    let part = if skip > 0 { ", the end of it" } else { "" };
-    let vote = if reply.yes { "YES" } else { "NO" };
-    let title = format!("{}{you}, round {}, voted {vote}{part}", line(&reply.name), reply.round);
-    fence(&title, &end, r.seed) + "\n"
-}
-
 fn notes(text: &mut String, r: &Round<'_>) {
     if r.notes.is_empty() {
         return;
@@ -350,7 +290,7 @@ fn conflict(text: &mut String, r: &Round<'_>, report: &ConflictReport) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Time;
+    use crate::{model::Time, nodes::council::votes};
 
     fn partner(name: &str, emoji: &str) -> Partner {
         Partner { name: name.into(), emoji: emoji.into() }
@@ -446,22 +386,6 @@ mod tests {
         let (quoted, after) = quoted.split_once("\nk3y-2>>>\n").unwrap();
         assert!(quoted.contains("k3y>>>") && quoted.contains("end") && !quoted.contains("CONSENSUS"), "{quoted}");
         assert!(!after.contains("k3y-2"));
-    }
-
-    #[test]
-    fn history_is_bounded_and_the_newest_rounds_stay() {
-        let long = format!("start {}end", "é".repeat(5_000));
-        let history: Vec<PastReply> =
-            (1..=49).flat_map(|n| ["A", "B", "C"].map(|name| said(n, name, false, &format!("{long} {n}")))).collect();
-        let text = with(50, |r| round(&Round { history: &history, ..r }));
-        let (_, rest) = text.split_once("## Earlier replies\n\n").unwrap();
-        let (shown, _) = rest.split_once("## What to do").unwrap();
-        assert!(shown.chars().count() <= HISTORY_CHARS, "{}", shown.chars().count());
-        assert!(shown.starts_with("Replies up to round 37 are left out.\n"), "{}", &shown[..80]);
-        in_order(shown, "### Round 38\n|### Round 49\n|the end of it k3y|end 49\nk3y>>>");
-        let one = shown.split("<<<").nth(1).unwrap();
-        let body = one.split_once('\n').unwrap().1.split_once("\nk3y>>>").unwrap().0;
-        assert_eq!((body.chars().count(), body.contains("start")), (REPLY_CHARS, false));
     }
 
     #[test]

@@ -19,8 +19,9 @@ use crate::{
     nodes::Customs,
     tools::{
         CallContext, Hints, KernelHandle, Outcome, Tool, Toolset,
-        args::{Looked, Problems},
+        args::Problems,
         registry::{About, Length},
+        schema::Object,
         shapes::{ContractShape, Effort, Free, SandboxShape},
         starting::{Draft, directory, key, program, words},
     },
@@ -160,12 +161,12 @@ the request is wrong; every problem is listed with its path. Next: fanout_status
         length: Length::Works,
         pairs: &["fanout_status", "fanout_abort"],
     };
-    Tool::judging::<Args, Output, _, _>(about, run)
+    Tool::gathering::<Args, Output, _, _>(about, run)
 }
 
-async fn run(kernel: KernelHandle, looked: Looked, context: CallContext) -> Outcome {
+async fn run(kernel: KernelHandle, args: Object, problems: Vec<Problem>, context: CallContext) -> Outcome {
     let kernel = kernel.get().await?;
-    let Looked { args, mut problems } = looked;
+    let mut problems = Problems::from(problems);
     let task = words(&args, "task", (1, TASK_MAX), &mut problems);
     let cwd = directory(&args, "projectDir", &mut problems);
     let mut node = Map::new();
@@ -218,7 +219,7 @@ fn trimmed(value: &Value) -> Value {
 /// The agents as the node has them, each with a usable name, and the programs of those that bring one.
 fn members(kernel: &Kernel, args: &Map<String, Value>, local: bool, problems: &mut Problems) -> (Value, Customs) {
     let mut given = args.get("agents").and_then(Value::as_array).cloned().unwrap_or_default();
-    if args.contains_key("agents") && !(1..=AGENTS_MAX).contains(&given.len()) {
+    if !problems.names("agents") && !(1..=AGENTS_MAX).contains(&given.len()) {
         problems.add("agents", format!("give 1 to {AGENTS_MAX} agents, not {}", given.len()));
     }
     let mut seen = BTreeSet::new();

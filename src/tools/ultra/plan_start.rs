@@ -11,8 +11,9 @@ use crate::{
     sys::command,
     tools::{
         CallContext, Hints, KernelHandle, Outcome, Tool, ToolResult, Toolset,
-        args::Looked,
+        args::Problems,
         registry::{About, Length},
+        schema::Object,
         starting::{Draft, directory, key, place, words},
     },
 };
@@ -66,16 +67,16 @@ checks it. When the checkout changed meanwhile, treeChanged says so. Next: ultra
         length: Length::Works,
         pairs: &["ultraplan_status"],
     };
-    Tool::judging::<Args, Output, _, _>(about, run)
+    Tool::gathering::<Args, Output, _, _>(about, run)
 }
 
-async fn run(kernel: KernelHandle, looked: Looked, context: CallContext) -> Outcome {
+async fn run(kernel: KernelHandle, args: Object, problems: Vec<Problem>, context: CallContext) -> Outcome {
     let kernel = kernel.get().await?;
-    let Looked { args, mut problems } = looked;
+    let mut problems = Problems::from(problems);
     let task = words(&args, "task", TASK, &mut problems);
     let cwd = match args.get("cwd") {
-        Some(_) => directory(&args, "cwd", &mut problems),
-        None => command::here(),
+        None if !problems.names("cwd") => command::here(),
+        Some(_) | None => directory(&args, "cwd", &mut problems),
     };
     let text = |field: &str| args.get(field).and_then(Value::as_str).map(str::trim).filter(|t| !t.is_empty());
     let mut node = Map::new();

@@ -13,8 +13,9 @@ use crate::{
     nodes::Customs,
     tools::{
         CallContext, Hints, KernelHandle, Outcome, Tool, Toolset,
-        args::{Looked, Problems},
+        args::Problems,
         registry::{About, Length},
+        schema::Object,
         starting::{Draft, directory, key, place, words},
     },
 };
@@ -80,12 +81,12 @@ are advice: nothing checks them. Next: ultrareview_status with the id and waitMs
         length: Length::Works,
         pairs: &["ultrareview_status", "fanout_status", "fanout_abort"],
     };
-    Tool::judging::<Args, Output, _, _>(about, run)
+    Tool::gathering::<Args, Output, _, _>(about, run)
 }
 
-async fn run(kernel: KernelHandle, looked: Looked, context: CallContext) -> Outcome {
+async fn run(kernel: KernelHandle, args: Object, problems: Vec<Problem>, context: CallContext) -> Outcome {
     let kernel = kernel.get().await?;
-    let Looked { args, mut problems } = looked;
+    let mut problems = Problems::from(problems);
     let cwd = directory(&args, "cwd", &mut problems);
     let given = args.get("focus").and_then(Value::as_str).is_some_and(|text| !text.trim().is_empty());
     let focus = if given { words(&args, "focus", (1, FOCUS_MAX), &mut problems) } else { None };
