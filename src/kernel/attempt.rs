@@ -196,6 +196,8 @@ impl Actor {
                         | Report::Steered(_)
                         | Report::Injected { .. }
                         | Report::Vote(_)
+                        | Report::Evidence { .. }
+                        | Report::File { .. }
                         | Report::Recorded(_) => None,
                     };
                     if let Err(e) = self.take_report(node, entry, report).await {
@@ -279,6 +281,18 @@ impl Actor {
                 Ok(())
             }
             Report::Vote(vote) => self.commit(vec![Event::Vote { vote }]).await,
+            Report::Evidence { id: evidence_id, files, kept } => {
+                let path = format!("evidence/{evidence_id}");
+                self.writer.with(move |claim| claim.put_directory(&path, &files)).await?;
+                self.commit(vec![Event::Evidence { node: id, evidence_id }]).await?;
+                let _ = kept.send(());
+                Ok(())
+            }
+            Report::File { name, bytes, kept } => {
+                let stored = self.writer.put(format!("{}/{}", artifact_dir(entry), file_name(&name)), bytes).await?;
+                let _ = kept.send(stored);
+                Ok(())
+            }
             Report::Recorded(done) => {
                 let _ = done.send(());
                 Ok(())
@@ -286,11 +300,7 @@ impl Actor {
             Report::Part { key, mut data, text } => {
                 if let Some(text) = text {
                     let text = self.kernel.services.redactor.text(&text);
-                    let name: String = key
-                        .chars()
-                        .map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' })
-                        .collect();
-                    let path = format!("{}/{name}.txt", artifact_dir(entry));
+                    let path = format!("{}/{}.txt", artifact_dir(entry), file_name(&key));
                     let kept = self.writer.keep(path, text).await?;
                     if let Some(map) = data.as_object_mut() {
                         map.insert("text".to_owned(), serde_json::to_value(kept).unwrap_or(Value::Null));
@@ -412,8 +422,10 @@ impl Actor {
             });
         }
         for (evidence_id, files) in &result.evidence {
-            let (path, files) = (format!("evidence/{evidence_id}"), files.clone());
-            self.writer.with(move |claim| claim.put_directory(&path, &files)).await?;
+            if !files.is_empty() {
+                let (path, files) = (format!("evidence/{evidence_id}"), files.clone());
+                self.writer.with(move |claim| claim.put_directory(&path, &files)).await?;
+            }
             events.push(Event::Evidence { node: id.clone(), evidence_id: evidence_id.clone() });
         }
         if let Some(given) = &result.verdict {
@@ -428,6 +440,7 @@ impl Actor {
                     side_effect_seq: record.side_effect_seq,
                     advisory: given.advisory,
                     run_contract: given.run_contract,
+                    withheld: result.unverified.as_ref().map(|why| self.kernel.services.redactor.text(why)),
                 },
                 fingerprint: given.fingerprint.clone(),
             });
@@ -439,6 +452,11 @@ impl Actor {
 /// Directory of an attempt's artifacts below its run.
 fn artifact_dir(entry: &NodeRecord) -> String {
     format!("nodes/{}/v{}a{}", entry.id, entry.visits, entry.attempts)
+}
+
+/// `name` as the name of a file.
+fn file_name(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect()
 }
 
 /// The event that ends a visit.

@@ -363,6 +363,7 @@ mod tests {
             side_effect_seq: 0,
             advisory: false,
             run_contract: name == "v",
+            withheld: None,
         };
         Event::Verdict { verdict, fingerprint: print.map(str::to_owned) }
     }

@@ -20,7 +20,7 @@ use crate::{
         CheckSpec, Code, Contract, NodeKind, Problem, RunId, WorkflowSpec,
         spec::{Condition, ContractSource, EngineChoice, GoalNode, SandboxMode, SubflowSource, VERIFY_NODE, Workspace},
     },
-    nodes::Customs,
+    nodes::{Customs, fanout},
 };
 
 /// A request that passed.
@@ -439,7 +439,8 @@ fn forecast(spec: &WorkflowSpec) -> Forecast {
             NodeKind::Agent(_) => (1, limit),
             NodeKind::Fanout(f) => {
                 width = width.max(f.agents.len() as u64);
-                (f.agents.len() as u64 + u64::from(f.synthesize), limit.saturating_mul(f.agents.len() as u64))
+                let worst = || fanout::worst_case_ms(f, spec.contract.as_ref());
+                (f.agents.len() as u64 + u64::from(f.synthesize), node.timeout_ms.unwrap_or_else(worst))
             }
             NodeKind::Verifier(v) => {
                 let contract = match &v.contract {

@@ -79,6 +79,9 @@ pub fn conclude(spec: &WorkflowSpec, record: &RunRecord) -> Conclusion {
         InForce::Green(list) => match &record.unkillable {
             Some(left) => Conclusion::Ends(unverified(&format!("a process of the run could not be ended: {left}"))),
             None => {
+                if let Some(why) = list.iter().find_map(|v| v.withheld.as_deref()) {
+                    return Conclusion::Ends(unverified(why));
+                }
                 let stale: Vec<Verdict> =
                     list.iter().filter(|v| v.side_effect_seq < record.side_effect_seq).map(|v| (*v).clone()).collect();
                 if stale.is_empty() { Conclusion::Ends(verified(&list)) } else { Conclusion::Compare(stale) }
@@ -166,9 +169,9 @@ fn unverified(reason: &str) -> Ending {
     Ending { state: RunState::Completed, outcome: RunOutcome::Unverified, reason: reason.to_owned(), error: None }
 }
 
-/// Whether the node's own latest evidence is a pass.
+/// Whether the node's own latest evidence is a pass, of work that is where it should be.
 pub fn node_verified(record: &RunRecord, node: &NodeId) -> bool {
-    record.verdicts.get(node.as_str()).is_some_and(|v| v.passed)
+    record.verdicts.get(node.as_str()).is_some_and(|v| v.passed && v.withheld.is_none())
 }
 
 #[cfg(test)]
@@ -215,6 +218,7 @@ mod tests {
                     side_effect_seq: *seq,
                     advisory: *name == "note",
                     run_contract: *name != "own",
+                    withheld: None,
                 };
                 record.verdicts.insert((*name).to_owned(), verdict);
             }
@@ -267,6 +271,20 @@ mod tests {
             record.unkillable = Some("7 sleep".to_owned());
             assert_ne!(ends(&record).map(|(_, outcome)| outcome), Some(Verified), "{what} with a process left");
         }
+    }
+
+    /// Council 14.1: work that passed and could not be merged leaves the run unverified; a red word still refutes.
+    #[test]
+    fn a_withheld_green_verifies_nothing() {
+        let spec = workflow(true);
+        let mut record = record(&spec, &[("run", Some(true), 1)], 1);
+        record.verdicts.get_mut("run").unwrap().withheld = Some("tree_dirty: commit first".to_owned());
+        let Conclusion::Ends(end) = conclude(&spec, &record) else { panic!("nothing to compare") };
+        assert_eq!((end.state, end.outcome), (RunState::Completed, RunOutcome::Unverified));
+        assert_eq!(end.reason, "tree_dirty: commit first");
+        assert!(!node_verified(&record, &NodeId::parse("run").unwrap()));
+        record.verdicts.get_mut("run").unwrap().passed = false;
+        assert_eq!(cut_short(&record, "red".to_owned(), None).outcome, RunOutcome::Refuted);
     }
 
     /// Kernel 4.6, VF-2: a run that is cut short is never verified, and refuted only by a red word.

@@ -11,7 +11,10 @@ use super::Inner;
 use crate::{
     git::Repo,
     model::{Event, RunId, RunRecord, run::NodeRecord, spec::Node},
-    nodes::{NodeVerdict, council::data::INTEGRATION},
+    nodes::{
+        NodeVerdict,
+        council::data::{INTEGRATION, WORKTREES},
+    },
     sys::{Fs, FsError, FsLock, fs::create_dir_all, tasks},
 };
 
@@ -169,6 +172,10 @@ pub(super) async fn close(kernel: &Inner, record: &RunRecord, path: &str) {
     let committed = async {
         let Some(tree) = kernel.services.git.open(path).await? else { return Ok(()) };
         tree.commit_all(&format!("clawo run {run}: {}", record.workflow)).await?;
+        if holds_worktrees(kernel, path).await {
+            tracing::warn!(%run, path = %path.display(), "agents' worktrees are left in the run's worktree; it stays");
+            return Ok(());
+        }
         if let Some(main) = kernel.services.git.open(Path::new(&record.cwd)).await? {
             main.worktree_remove(path).await?;
         }
@@ -176,6 +183,17 @@ pub(super) async fn close(kernel: &Inner, record: &RunRecord, path: &str) {
     };
     if let Err(e) = committed.await {
         tracing::warn!(%run, path = %path.display(), error = %e, "the run's worktree stays");
+    }
+}
+
+/// Whether worktrees of agents are left in the checkout at `path`. git ignores them and would delete them with it.
+async fn holds_worktrees(kernel: &Inner, path: &Path) -> bool {
+    let (fs, dir) = (kernel.services.fs.clone(), path.join(WORKTREES));
+    let listed = tasks::blocking("worktree", move || fs.list(&dir)).await;
+    match listed {
+        Ok(Ok(names)) => !names.is_empty(),
+        Ok(Err(e)) => !e.is_not_found(),
+        Err(_) => true,
     }
 }
 

@@ -324,6 +324,9 @@ pub struct Verdict {
     /// Given by the run-level contract.
     #[serde(default)]
     pub run_contract: bool,
+    /// Why a green one does not make the run verified, such as work that passed and could not be merged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub withheld: Option<String>,
 }
 
 /// Equal red verdicts of one node in a row.

@@ -8,6 +8,7 @@ pub mod budget;
 pub mod council;
 pub mod fanout;
 pub mod goal;
+pub mod isolated;
 pub mod prompt;
 pub mod read_only;
 pub mod sessions;
@@ -35,7 +36,7 @@ use crate::{
     git::Git,
     model::{
         Contract, EvidenceBundle, NodeId, NodeKind, RunId, Time,
-        run::{Baseline, Injection, OutputText, Spend, Steer, Waiting},
+        run::{ArtifactRef, Baseline, Injection, OutputText, Spend, Steer, Waiting},
         spec::Node,
     },
     sys::{Clock, Fs, redact::Redactor},
@@ -132,6 +133,24 @@ pub enum Report {
     },
     /// A council's vote; advisory.
     Vote(Value),
+    /// An evidence bundle that must survive a crash of the attempt.
+    Evidence {
+        /// Its id.
+        id: String,
+        /// Its files.
+        files: Files,
+        /// Answered once it is on the record; dropped when it will not be.
+        kept: oneshot::Sender<()>,
+    },
+    /// A file of the attempt, stored as it is.
+    File {
+        /// Its name: letters, digits, `.`, `_` and `-`.
+        name: String,
+        /// Its contents.
+        bytes: Vec<u8>,
+        /// Answered with where it is; dropped when it is not stored.
+        kept: oneshot::Sender<ArtifactRef>,
+    },
     /// Answered once everything reported before is on the record; dropped when it will not be.
     Recorded(oneshot::Sender<()>),
 }
@@ -296,8 +315,10 @@ pub struct NodeResult {
     pub data: BTreeMap<String, Value>,
     /// A verdict it gives.
     pub verdict: Option<NodeVerdict>,
-    /// Evidence to store, the one behind the verdict last: id, files.
+    /// Evidence to store, the one behind the verdict last: id, files. Without files it is stored already.
     pub evidence: Vec<(String, Files)>,
+    /// Why a green verdict of the attempt does not make the run verified, although all checks passed.
+    pub unverified: Option<String>,
     /// Where later nodes work, when that changes.
     pub work_dir: Option<NewWorkDir>,
     /// Corrections that were in its prompt.

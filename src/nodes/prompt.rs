@@ -83,12 +83,21 @@ pub fn member_task(shared: &str, persona: Option<&str>, own: Option<&str>) -> St
     }
 }
 
+/// One answer that is merged with others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// Who gave it.
+    pub title: String,
+    /// What was said.
+    pub text: String,
+}
+
 /// The prompt of the turn that merges a fan-out's reports.
-pub fn synthesis(task: &str, reports: &[(String, String)], marker: &str) -> String {
+pub fn synthesis(task: &str, reports: &[Source], marker: &str) -> String {
     let mut text = format!("{SYNTHESIS}\n## Task\n\n{}\n\n## Reports\n", task.trim_end());
-    for (name, report) in reports {
+    for report in reports {
         text.push('\n');
-        text.push_str(&fenced(name, report, marker));
+        text.push_str(&fenced(&report.title, &report.text, marker));
     }
     text
 }

@@ -14,7 +14,11 @@ use crate::{
     engines::{
         ErrorClass, PoolError, PooledSession, SessionOptions, SessionSpec, Sink, TurnEvent, TurnLabels, TurnOutcome,
     },
-    model::{Time, run::Waiting, spec::EngineChoice},
+    model::{
+        Time,
+        run::{Spend, Waiting},
+        spec::EngineChoice,
+    },
 };
 
 /// Longest text of one progress line, in bytes.
@@ -22,6 +26,8 @@ const LINE_MAX: usize = 500;
 
 /// Waits for a quota in a row before the failure is passed on.
 const QUOTA_WAITS_MAX: u64 = 5;
+/// Why an agent never worked whose node was wound down before.
+pub const ABORTED: &str = "aborted before start";
 /// Longest pause between two looks at the clock while a quota is waited for.
 const QUOTA_LOOK: Duration = Duration::from_secs(1);
 /// Added to a stated reset, because clocks differ and everybody waits for the same second.
@@ -76,6 +82,8 @@ pub struct Done {
     pub ended: Ended,
     /// Processes that could not be ended.
     pub unkillable: Vec<String>,
+    /// What it used; reported already.
+    pub spend: Spend,
 }
 
 /// Takes the turn. When it returns, the agent's whole process tree has ended.
@@ -93,15 +101,16 @@ pub async fn take(ctx: &NodeCtx, turn: Turn) -> Done {
     let mut until = kept.get("until").and_then(|v| serde_json::from_value::<Time>(v.clone()).ok());
     let mut asked = kept.get("askedMs").and_then(Value::as_u64);
     let mut stopped = kept.get("stopped").and_then(|v| serde_json::from_value::<Stopped>(v.clone()).ok());
-    let mut unkillable = Vec::new();
+    let (mut unkillable, mut spend) = (Vec::new(), Spend::default());
     loop {
         if let Some(until) = until.take()
             && !wait_until(ctx, until, asked, &turn.session, ("quota", "the engine's quota is used up")).await
         {
-            return Done { ended: Ended::Stopped, unkillable };
+            return Done { ended: Ended::Stopped, unkillable, spend };
         }
         let mut done = once(ctx, &turn, stopped.as_ref()).await;
         unkillable.append(&mut done.unkillable);
+        spend.cost_usd += done.spend.cost_usd;
         let quota = match &done.ended {
             Ended::Answered(outcome) => {
                 let quota = outcome.error.as_ref().filter(|e| e.class == ErrorClass::Quota);
@@ -122,7 +131,7 @@ pub async fn take(ctx: &NodeCtx, turn: Turn) -> Done {
                 });
                 ctx.report.send(Report::Part { key: key.clone(), data, text: None }).await;
             }
-            _ => return Done { ended: done.ended, unkillable },
+            _ => return Done { ended: done.ended, unkillable, spend },
         }
     }
 }
@@ -192,7 +201,7 @@ pub(super) async fn wait_until(ctx: &NodeCtx, until: Time, asked: Option<u64>, w
 
 /// One try of the turn.
 async fn once(ctx: &NodeCtx, turn: &Turn, stopped: Option<&Stopped>) -> Done {
-    let clean = |ended| Done { ended, unkillable: Vec::new() };
+    let clean = |ended| Done { ended, unkillable: Vec::new(), spend: Spend::default() };
     let reserved = match ctx.budget.begin().await {
         Ok(reserved) => reserved,
         Err(reason) => return clean(Ended::Exhausted(reason)),
@@ -226,7 +235,11 @@ async fn once(ctx: &NodeCtx, turn: &Turn, stopped: Option<&Stopped>) -> Done {
     let mut session = match opened {
         Ok(session) => session,
         Err(e) => {
-            let failure = format!("session '{}' did not start: {e}", turn.session);
+            let failure = if ctx.wind_down.is_cancelled() {
+                ABORTED.to_owned()
+            } else {
+                format!("session '{}' did not start: {e}", turn.session)
+            };
             return clean(if ctx.cancel.is_cancelled() { Ended::Stopped } else { Ended::Failed(failure) });
         }
     };
@@ -253,7 +266,7 @@ async fn once(ctx: &NodeCtx, turn: &Turn, stopped: Option<&Stopped>) -> Done {
     let quota = outcome.error.as_ref().is_some_and(|e| e.class == ErrorClass::Quota);
     spend.turns = if quota { 0 } else { spend.turns.max(1) };
     reserved.settle(&spend);
-    ctx.report.send(Report::Cost(spend)).await;
+    ctx.report.send(Report::Cost(spend.clone())).await;
     let ended = if ctx.cancel.is_cancelled() {
         Ended::Stopped
     } else if timed_out {
@@ -261,7 +274,7 @@ async fn once(ctx: &NodeCtx, turn: &Turn, stopped: Option<&Stopped>) -> Done {
     } else {
         Ended::Answered(Box::new(outcome))
     };
-    Done { ended, unkillable }
+    Done { ended, unkillable, spend }
 }
 
 /// What the turn belongs to.
@@ -295,7 +308,19 @@ pub(super) async fn open(ctx: &NodeCtx, spec: SessionSpec) -> Result<PooledSessi
         // The queue may be full; a missing line about waiting must not hold up the wait itself.
         ctx.report.offer(Report::Wait { who: name.clone(), waiting: Some(wait) });
     };
-    let opened = ctx.services.pool.open(spec, ctx.cancel.clone(), on_wait).await;
+    // Whoever still waits when nothing new may begin does not begin.
+    let opening = ctx.cancel.child_token();
+    let opened = {
+        let mut open = std::pin::pin!(ctx.services.pool.open(spec, opening.clone(), on_wait));
+        tokio::select! {
+            biased;
+            () = ctx.wind_down.cancelled() => {
+                opening.cancel();
+                open.await
+            }
+            opened = &mut open => opened,
+        }
+    };
     if waited.load(Ordering::Relaxed) {
         ctx.report.send(Report::Wait { who: name.clone(), waiting: None }).await;
     }

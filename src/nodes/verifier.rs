@@ -105,6 +105,7 @@ pub(super) async fn run(ctx: &NodeCtx, node: &VerifierNode) -> NodeResult {
             fingerprint: (!bundle.passed).then(|| verify::brief::fingerprint(bundle)),
         }),
         evidence: vec![(evidence_id, verified.files)],
+        unverified: None,
         steers_seen: Vec::new(),
         unkillable,
         touched: base.touched,

@@ -106,6 +106,8 @@ pub trait Fs: Send + Sync + fmt::Debug + 'static {
     fn rename_new(&self, from: &Path, to: &Path) -> Result<()>;
     /// Makes the names in a directory durable.
     fn sync_dir(&self, dir: &Path) -> Result<()>;
+    /// Lets the owner run a file (0700).
+    fn make_runnable(&self, path: &Path) -> Result<()>;
     /// Removes a file or link.
     fn remove_file(&self, path: &Path) -> Result<()>;
     /// Removes an empty directory.

@@ -7,7 +7,7 @@ use std::{
     ffi::OsString,
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt},
+    os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -144,6 +144,10 @@ impl Fs for RealFs {
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         at("sync the directory", dir, File::open(dir).and_then(|d| d.sync_all()))
+    }
+
+    fn make_runnable(&self, path: &Path) -> Result<()> {
+        at("make runnable", path, fs::set_permissions(path, fs::Permissions::from_mode(0o700)))
     }
 
     fn remove_file(&self, path: &Path) -> Result<()> {

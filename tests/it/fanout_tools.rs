@@ -366,3 +366,27 @@ async fn an_isolated_start_needs_a_usable_checkout() {
         json!({ "task": "x", "projectDir": bare.project(), "isolation": "worktree", "agents": [member("A", "noop")] });
     assert_eq!(call(&mut wire, "fanout_start", args).await["code"], "git_not_a_repository");
 }
+
+/// Council scenario 27 through the tools: the smallest green work is merged, and the status tells of all of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_smallest_green_work_is_merged_and_shown() {
+    let world = World::new();
+    let writes = |name: &str, lines: usize| {
+        let content = "line\n".repeat(lines);
+        let steps = json!([{ "write": { "path": "out", "content": content } }, { "say": "done" }]);
+        world.scenario(name, json!([{ "times": 0, "steps": steps }]))
+    };
+    let (long, short, wrong) = (writes("long", 40), writes("short", 12), writes("wrong", 1));
+    let mut wire = opened(&world).await;
+    let args = json!({
+        "agents": [member("A", &long), member("B", &short), member("C", &wrong)],
+        "isolation": "worktree", "select": "verified", "contract": check(&["sh", "-c", "test $(wc -l < out) -gt 5"]),
+    });
+    let status = run(&mut wire, &world, args).await;
+    assert_eq!((&status["status"], &status["outcome"]), (&json!("done"), &json!("verified")), "{status}");
+    assert_eq!((&status["selection"]["winner"], &status["merge"]["merged"]), (&json!("B"), &json!(true)), "{status}");
+    let verified: Vec<&Value> = status["candidates"].as_array().unwrap().iter().map(|c| &c["verified"]).collect();
+    assert_eq!(verified, [true, true, false], "{status}");
+    assert_eq!(world.read("out").lines().count(), 12);
+    assert_eq!(git(&world.project(), &["status", "--porcelain"]), "");
+}

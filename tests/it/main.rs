@@ -12,6 +12,7 @@ mod budgets;
 mod claims;
 mod cli;
 mod engines;
+mod fanout_isolated;
 mod fanout_tools;
 mod git;
 mod goal;

@@ -16,7 +16,7 @@ use claw_orchestrator::{
 };
 use serde_json::{Value, json};
 
-use crate::support::{World, agent, check, with};
+use crate::support::{World, agent, check, git, with};
 
 /// When the process dies: with the commit after this many.
 #[derive(Debug)]
@@ -174,11 +174,24 @@ struct End {
     reason: Option<String>,
     nodes: Vec<(String, NodeState, u32)>,
     runs: usize,
+    /// HEAD's files, what is not committed, how many branches there are, what lies among worktrees.
+    repository: Vec<String>,
 }
 
 impl End {
-    async fn of(kernel: &Kernel, view: &RunView) -> Self {
+    async fn of(world: &World, kernel: &Kernel, view: &RunView) -> Self {
+        let dir = world.project();
+        let repository = match dir.join(".git").exists() {
+            true => vec![
+                git(&dir, &["rev-parse", "HEAD^{tree}"]),
+                git(&dir, &["status", "--porcelain"]),
+                git(&dir, &["for-each-ref", "refs/heads"]).lines().count().to_string(),
+                format!("{:?}", std::fs::read_dir(dir.join(".worktrees")).into_iter().flatten().count()),
+            ],
+            false => Vec::new(),
+        };
         Self {
+            repository,
             state: view.state,
             outcome: view.outcome.map(|o| o.as_str()),
             reason: view.outcome_reason.clone(),
@@ -241,8 +254,8 @@ async fn drive(kernel: &Kernel, run: &str, death: Option<&Death>) -> Option<RunV
 }
 
 /// One life that ends after `after` commits, and the next one. Gives the end and the commits of the first.
-async fn lives(spec: fn(&World) -> Value, after: u64) -> (End, u64) {
-    let world = World::bare();
+async fn lives(world: fn() -> World, spec: fn(&World) -> Value, after: u64) -> (End, u64) {
+    let world = world();
     let death = Arc::new(Death { after, commits: AtomicU64::new(0), dead: AtomicBool::new(false) });
     let base = world.kernel().await;
     let store = CrashStore { inner: base.store().clone(), death: death.clone() };
@@ -250,7 +263,7 @@ async fn lives(spec: fn(&World) -> Value, after: u64) -> (End, u64) {
     let run = first.start(world.start(spec(&world))).await.unwrap().run_id.to_string();
     if let Some(view) = drive(&first, &run, Some(&death)).await {
         assert!(marks(&world).values().all(|n| *n == 1), "{:?}", marks(&world));
-        return (End::of(&first, &view).await, death.commits.load(Ordering::SeqCst));
+        return (End::of(&world, &first, &view).await, death.commits.load(Ordering::SeqCst));
     }
     drop(first);
     let second = world.kernel().await;
@@ -263,12 +276,17 @@ async fn lives(spec: fn(&World) -> Value, after: u64) -> (End, u64) {
         assert!(*count <= most, "after {after} commits: {step} ran {count} times, {had} before; done: {done:?}");
     }
     assert_eq!(second.record(&run).await.unwrap().seq, view.seq);
-    (End::of(&second, &view).await, after)
+    (End::of(&world, &second, &view).await, after)
 }
 
 /// Compares every death with the life without one.
 async fn every_death(spec: fn(&World) -> Value) {
-    let (undisturbed, commits) = lives(spec, u64::MAX).await;
+    every_death_in(World::bare, spec).await;
+}
+
+/// The same in worlds made by `world`.
+async fn every_death_in(world: fn() -> World, spec: fn(&World) -> Value) {
+    let (undisturbed, commits) = lives(world, spec, u64::MAX).await;
     assert_eq!(undisturbed.state, RunState::Completed, "{undisturbed:#?}");
     let turns = Arc::new(tokio::sync::Semaphore::new(4));
     let all: Vec<_> = (0..commits)
@@ -276,7 +294,7 @@ async fn every_death(spec: fn(&World) -> Value) {
             let turns = turns.clone();
             tokio::spawn(async move {
                 let _turn = turns.acquire().await.unwrap();
-                lives(spec, after).await.0
+                lives(world, spec, after).await.0
             })
         })
         .collect();
@@ -322,6 +340,53 @@ async fn a_fanout_survives_every_death() {
         };
         let members: Vec<Value> = ["one", "two", "three", "four"].map(member).into();
         json!({ "name": "fan", "nodes": [{ "id": "fan", "kind": "fanout", "prompt": "x", "agents": members }] })
+    })
+    .await;
+}
+
+/// A repository with a test, where marks are ignored.
+fn tested() -> World {
+    let world = World::new();
+    world.write(".gitignore", "witness\n");
+    world.write("tests/check.sh", "grep -qx good result\n");
+    git(&world.project(), &["add", "-A"]);
+    git(&world.project(), &["commit", "-q", "-m", "a test"]);
+    world
+}
+
+/// Steps of an agent in a worktree that leaves its mark in the project.
+fn apart(world: &World, name: &str, lines: &str) -> String {
+    let mark = world.project().join("witness");
+    let script = format!("echo {name} >> '{}'; printf '{lines}' > result", mark.display());
+    world.scenario(name, json!([{ "times": 0, "steps": [{ "run": ["sh", "-c", script] }, { "say": name }] }]))
+}
+
+/// Council scenarios 18, 27 and 30: a contest in worktrees ends alike whatever step the process died at; agents that
+/// finished are not asked again, the winner is merged once, and nothing is left.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_contest_survives_every_death() {
+    every_death_in(tested, |world| {
+        let member = |(name, lines): (&str, &str)| json!({ "name": name, "engine": "scripted", "model": apart(world, name, lines) });
+        let members: Vec<Value> = [("one", "good\nmore\n"), ("two", "good\n"), ("three", "bad\n")].map(member).into();
+        json!({
+            "name": "fan", "contract": check(&["sh", "tests/check.sh"]),
+            "nodes": [{
+                "id": "fan", "kind": "fanout", "prompt": "x", "agents": members, "isolation": "worktree", "select": "verified",
+            }],
+        })
+    })
+    .await;
+}
+
+/// Council 14.1: an agent in a worktree is merged once, whatever step the process died at.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_isolated_agent_survives_every_death() {
+    every_death_in(tested, |world| {
+        let node = agent("work", "x", &apart(world, "work.1", "good\n"));
+        json!({
+            "name": "one", "contract": check(&["sh", "tests/check.sh"]),
+            "nodes": [with(node, json!({ "isolation": "worktree" }))],
+        })
     })
     .await;
 }

@@ -5,6 +5,7 @@ pub mod files;
 pub mod model;
 pub mod openai;
 pub mod schema;
+pub mod untouched;
 
 use std::{
     collections::BTreeMap,

@@ -1,5 +1,9 @@
 //! One turn of one agent.
 
+mod isolated;
+
+use std::path::PathBuf;
+
 use serde_json::{Value, json};
 
 use super::{
@@ -9,7 +13,7 @@ use super::{
 };
 use crate::{
     engines::{SessionOptions, TurnOutcome},
-    model::spec::AgentNode,
+    model::spec::{AgentNode, Isolation},
     sys::ids,
 };
 
@@ -18,6 +22,14 @@ const DENIALS_MAX: usize = 20;
 
 /// Runs the node's attempt.
 pub(super) async fn run(ctx: &NodeCtx, node: &AgentNode) -> NodeResult {
+    match node.isolation {
+        Isolation::Worktree => isolated::run(ctx, node).await,
+        Isolation::None => one(ctx, node, ctx.directory(node.cwd.as_deref()), Vec::new()).await,
+    }
+}
+
+/// The turn, in `cwd` and with further variables.
+async fn one(ctx: &NodeCtx, node: &AgentNode, cwd: PathBuf, env: Vec<(String, String)>) -> NodeResult {
     let attempt = &ctx.attempt;
     let parts =
         Parts { steers: &attempt.steers, red: &attempt.red, red_repeats: attempt.red_repeats, inputs: &attempt.inputs };
@@ -29,9 +41,9 @@ pub(super) async fn run(ctx: &NodeCtx, node: &AgentNode) -> NodeResult {
             session: node.session_name.clone().unwrap_or(default),
             who: None,
             choice: node.choice.clone(),
-            cwd: ctx.directory(node.cwd.as_deref()),
+            cwd,
             options: SessionOptions::default(),
-            env: Vec::new(),
+            env,
             message,
             append_system_prompt: node.append_system_prompt.clone(),
             max_turns: None,
