@@ -171,6 +171,7 @@ fn view() -> RunView {
             side_effect_seq: 1,
             advisory: false,
             run_contract: true,
+            withheld: None,
         }),
         evidence_id: None,
         current_node: Some("approve".into()),
