@@ -41,6 +41,12 @@ pub(crate) struct FanoutArgs {
     /// Cap of each agent in US dollars
     #[arg(long, value_name = "USD")]
     max_budget: Option<f64>,
+    /// Whose checkout the agents work in: worktree gives each a branch and a worktree of its own
+    #[arg(long, value_name = "WHERE", value_parser = ["none", "worktree"])]
+    isolation: Option<String>,
+    /// Whose work is kept: verified merges the smallest that the checks pass; needs --isolation worktree and a check
+    #[arg(long, value_name = "WHOSE", value_parser = ["all", "verified"], requires = "isolation")]
+    select: Option<String>,
     #[command(flatten)]
     start: StartArgs,
 }
@@ -68,7 +74,18 @@ impl FanoutArgs {
         if self.synthesize {
             template.insert("synthesize".to_owned(), true.into());
         }
-        for (name, value) in [("synthesisEngine", &self.synthesis_engine), ("synthesisModel", &self.synthesis_model)] {
+        if self.select.as_deref() == Some("verified") && self.isolation.as_deref() != Some("worktree") {
+            return Err(Failure::usage(
+                "--select verified judges the work of each agent by itself; nothing was started",
+                "add --isolation worktree",
+            ));
+        }
+        for (name, value) in [
+            ("synthesisEngine", &self.synthesis_engine),
+            ("synthesisModel", &self.synthesis_model),
+            ("isolation", &self.isolation),
+            ("select", &self.select),
+        ] {
             if let Some(value) = value {
                 template.insert(name.to_owned(), value.clone().into());
             }
@@ -82,5 +99,36 @@ impl FanoutArgs {
             template.insert("maxBudgetUsd".to_owned(), usd.into());
         }
         Ok(template.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        fanout: FanoutArgs,
+    }
+
+    fn template(line: &[&str]) -> Result<Value, Failure> {
+        Line::try_parse_from(["fanout", "do it"].iter().chain(line)).unwrap().fanout.template()
+    }
+
+    #[test]
+    fn isolation_and_selection_become_arguments() {
+        let plain = template(&[]).unwrap();
+        assert!(plain.get("isolation").is_none() && plain.get("select").is_none());
+        let best = template(&["--isolation", "worktree", "--select", "verified"]).unwrap();
+        assert_eq!((&best["isolation"], &best["select"]), (&json!("worktree"), &json!("verified")));
+        assert_eq!(template(&["--isolation", "none", "--select", "verified"]).unwrap_err().exit(), 2);
+        for bad in
+            [&["--select", "verified"][..], &["--select", "best", "--isolation", "worktree"], &["--isolation", "x"]]
+        {
+            assert!(Line::try_parse_from(["fanout", "do it"].iter().chain(bad)).is_err(), "{bad:?}");
+        }
     }
 }

@@ -25,6 +25,7 @@ mod scan;
 mod scratch;
 mod settle;
 mod snapshot;
+mod snapshot_read;
 mod stale;
 mod standing;
 mod state;

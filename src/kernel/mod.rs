@@ -12,6 +12,7 @@ mod council;
 pub mod councils;
 mod customs;
 mod evidence;
+pub mod fanouts;
 mod forecast;
 mod index;
 pub mod ledger;
@@ -26,6 +27,8 @@ mod start;
 pub mod state;
 mod storage;
 pub mod templates;
+mod traces;
+pub mod ultraplans;
 mod validate;
 pub mod verdict;
 pub mod view;
@@ -48,6 +51,7 @@ use crate::{
     sys::tasks,
 };
 
+pub use traces::Keep;
 pub use view::{Deleted, ListPage, RunView, Started, Validation};
 
 /// A refusal or failure a caller meets: a stable code and a sentence saying what to do.
@@ -93,6 +97,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Source {
     /// A workflow spec as the caller wrote it.
     Spec(Value),
+    /// A workflow spec that one of our own tools built, under the kind of its handle (`fanout`, `ultraplan`), which
+    /// begins the id of the run.
+    Tool(&'static str, Value),
     /// A template with its task and arguments (`agents`, `implementer`, `reviewers`, `humanGate`, `maxRepairs`, ...).
     Template {
         /// `solve`, `fanout`; others are refused by name until they exist.

@@ -68,12 +68,8 @@ pub(super) async fn load(kernel: &Arc<Inner>, run: &RunId) -> Result<Found> {
 
 /// A run as it stands, after waiting for a change when asked to.
 pub(super) async fn status(kernel: &Arc<Inner>, run: &RunId, query: StatusQuery) -> Result<RunView> {
-    let mut found = load(kernel, run).await?;
-    if query.wait_ms > 0 && waits(&found) {
-        let wait = Duration::from_millis(query.wait_ms).min(WAIT_MAX);
-        changed(kernel, run, found.record.seq, wait).await?;
-        found = load(kernel, run).await?;
-    }
+    let found = load(kernel, run).await?;
+    let found = waited(kernel, run, found, query.wait_ms).await?;
     let mut view = view(kernel, &found).await;
     if query.events > 0 {
         view.events = events(kernel, run, query.events.min(EVENTS_MAX)).await?;
@@ -81,6 +77,16 @@ pub(super) async fn status(kernel: &Arc<Inner>, run: &RunId, query: StatusQuery)
         view.events.retain(|event| event.seq <= found.record.seq);
     }
     Ok(view)
+}
+
+/// The same run after a change, or after `wait_ms`, at most [`WAIT_MAX`].
+pub(super) async fn waited(kernel: &Arc<Inner>, run: &RunId, found: Found, wait_ms: u64) -> Result<Found> {
+    if wait_ms == 0 || !waits(&found) {
+        return Ok(found);
+    }
+    let wait = Duration::from_millis(wait_ms).min(WAIT_MAX);
+    changed(kernel, run, found.record.seq, wait).await?;
+    load(kernel, run).await
 }
 
 /// Whether there is anything to wait for.

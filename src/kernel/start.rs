@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use tokio::sync::mpsc;
 
 use super::{
-    Error, Inner, Result, StartRequest, account,
+    Error, Inner, Result, Source, StartRequest, account,
     actor::Actor,
     customs,
     live::{COMMANDS_MAX, Live},
@@ -82,12 +82,19 @@ pub(super) async fn start(kernel: &Arc<Inner>, request: StartRequest) -> Result<
             }
             id
         }
-        (None, Some(key)) => match keyed(kernel, key).await? {
+        (None, Some(key)) => match keyed(kernel, handle(&request.source), key).await? {
             Keyed::Existing(started) => return Ok(*started),
             Keyed::Free(id) => id,
         },
-        (None, None) => fresh_id(kernel, &valid.spec.name)?,
+        (None, None) => match handle(&request.source) {
+            Some(kind) => named(&ids::handle(kind, kernel.services.clock.wall()))?,
+            None => fresh_id(kernel, &valid.spec.name)?,
+        },
     };
+    let mut valid = valid;
+    if let Source::Tool(..) = request.source {
+        valid.warnings.extend(super::fanouts::ground(kernel, &valid.spec).await?);
+    }
     let created = create(kernel, chosen.clone(), valid, &request, lineage).await;
     match (created, &request.idempotency_key) {
         // Another start with the same key won the race for the same id.
@@ -131,7 +138,20 @@ fn fresh_id(kernel: &Inner, name: &str) -> Result<RunId> {
     let word = ids::short();
     let (day, time) = stamp.split_at_checked(8).unwrap_or((&stamp, ""));
     let text = if slug.is_empty() { format!("{day}-{time}-{word}") } else { format!("{day}-{time}-{slug}-{word}") };
-    RunId::parse(&text).map_err(|e| Error::new(Code::Internal, e.to_string()))
+    named(&text)
+}
+
+/// The kind of the handle a run is known by, when one of our own tools starts it.
+fn handle(source: &Source) -> Option<&'static str> {
+    match source {
+        Source::Tool(kind, _) => Some(kind),
+        Source::Spec(_) | Source::Template { .. } => None,
+    }
+}
+
+/// An id we made.
+fn named(text: &str) -> Result<RunId> {
+    RunId::parse(text).map_err(|e| super::internal(&e))
 }
 
 /// What an idempotency key means now.
@@ -142,14 +162,12 @@ enum Keyed {
     Free(RunId),
 }
 
-/// The id is made from the key, so that two processes starting with one key meet at the store.
-async fn keyed(kernel: &Arc<Inner>, key: &str) -> Result<Keyed> {
+/// The id is made from the key, so that two processes starting with one key meet at the store. Each kind of handle
+/// has its own keys.
+async fn keyed(kernel: &Arc<Inner>, kind: Option<&'static str>, key: &str) -> Result<Keyed> {
     check_key(key)?;
-    let digest = sha256(key.as_bytes());
-    let word: String = digest.chars().take(24).collect();
     for round in 0..1000_u32 {
-        let text = if round == 0 { format!("key-{word}") } else { format!("key-{word}-{round}") };
-        let id = RunId::parse(&text).map_err(|e| Error::new(Code::Internal, e.to_string()))?;
+        let id = named(&key_id(kind, key, round))?;
         let (spec, record) = match super::query::load(kernel, &id).await {
             Ok(found) => (found.spec, found.record),
             Err(e) if e.code == Code::RunNotFound => return Ok(Keyed::Free(id)),
@@ -161,6 +179,16 @@ async fn keyed(kernel: &Arc<Inner>, key: &str) -> Result<Keyed> {
         }
     }
     Err(Error::new(Code::Busy, "the idempotency key was used too often; choose another"))
+}
+
+/// The id of the run that a key means when those of all rounds before are too old.
+fn key_id(kind: Option<&str>, key: &str, round: u32) -> String {
+    if let Some(kind) = kind {
+        return ids::handle_of(kind, &sha256(format!("{kind}\n{round}\n{key}").as_bytes()));
+    }
+    let digest = sha256(key.as_bytes());
+    let word: String = digest.chars().take(24).collect();
+    if round == 0 { format!("key-{word}") } else { format!("key-{word}-{round}") }
 }
 
 /// The parent a caller inside a run belongs to.

@@ -36,7 +36,7 @@ pub(super) struct Valid {
 pub(super) fn request(kernel: &Inner, request: &StartRequest) -> Result<Valid, Vec<Problem>> {
     let mut errors = Vec::new();
     let document = match &request.source {
-        Source::Spec(value) => value.clone(),
+        Source::Spec(value) | Source::Tool(_, value) => value.clone(),
         Source::Template { name, task, args } => {
             match templates::build(name, task, args, request.contract.as_ref().filter(|c| !c.is_null())) {
                 Ok(value) => value,
@@ -52,7 +52,11 @@ pub(super) fn request(kernel: &Inner, request: &StartRequest) -> Result<Valid, V
     }
     let cwd = request.cwd.as_ref().map(|p| p.to_string_lossy().into_owned());
     let contract = request.contract.as_ref().filter(|c| !c.is_null());
-    let read = spec::read(&document, "", Origin::Caller, cwd.as_deref(), contract);
+    let origin = match &request.source {
+        Source::Spec(_) | Source::Template { .. } => Origin::Caller,
+        Source::Tool(..) => Origin::Tool,
+    };
+    let read = spec::read(&document, "", origin, cwd.as_deref(), contract);
     let mut errors = read.errors;
     let mut warnings = read.warnings;
     if let Some(id) = &request.run_id
@@ -63,9 +67,14 @@ pub(super) fn request(kernel: &Inner, request: &StartRequest) -> Result<Valid, V
     let Some(mut spec) = read.spec else { return Err(errors) };
     match check_dir(kernel.services.fs.as_ref(), &kernel.services.config, Path::new(&spec.cwd)) {
         Ok(dir) => spec.cwd = dir.to_string_lossy().into_owned(),
-        Err((code, why)) => errors.push(Problem::new("cwd", format!("{why} ({code})"))),
+        Err((code, why)) => {
+            errors.push(Problem::new("cwd", format!("{why} ({code})")));
+            // Nothing of it can be found from a directory that is none.
+            spec.contract = None;
+        }
     }
-    if errors.is_empty() {
+    // Callers of our own tools are told everything at once.
+    if errors.is_empty() || origin == Origin::Tool {
         let own = request.run_id.as_deref();
         let mut seen = BTreeSet::new();
         references(kernel, &spec, "", own, &request.customs, 1, &mut seen, &mut errors, &mut warnings);

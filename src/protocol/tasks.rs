@@ -45,7 +45,7 @@ pub async fn create(kernel: &KernelHandle, checks: &Checks, outcome: &Outcome) -
             "the checks run",
         )
     } else {
-        let view = kernel.get().await.ok()?.status(word("runId")?, StatusQuery::default()).await.ok()?;
+        let view = kernel.get().await.ok()?.status(word("runId").or(word("id"))?, StatusQuery::default()).await.ok()?;
         of_run(&view, TaskStatus::Working)
     };
     Some(CreateTaskResult::new(task))

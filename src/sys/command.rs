@@ -325,6 +325,11 @@ fn code(status: ExitStatus) -> i32 {
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(-1)
 }
 
+/// The directory this process was started in, when it is still there.
+pub fn here() -> Option<PathBuf> {
+    std::env::current_dir().ok()
+}
+
 /// Finds `program` on PATH (or checks a path); `None` when there is no executable file.
 #[expect(clippy::disallowed_methods, reason = "the search path of this process, as for starting a program")]
 pub fn find(program: &str) -> Option<PathBuf> {

@@ -41,7 +41,7 @@ pub fn read<A: DeserializeOwned>(schema: &Object, raw: Map<String, Value>) -> Re
 /// The arguments that can be read, and what is wrong with the others, for a tool that looks deeper before it refuses.
 pub fn gather(schema: &Object, raw: Map<String, Value>) -> (Map<String, Value>, Vec<Problem>) {
     let (args, problems) = coerced(schema, raw);
-    let problems = problems.0.into_iter().take(PROBLEMS_MAX).map(|(path, why)| Problem::new(path, why));
+    let problems = problems.0.into_iter().take(PROBLEMS_MAX).map(|(_, path, why)| Problem::new(path, why));
     (args, problems.collect())
 }
 
@@ -79,7 +79,7 @@ fn coerced(schema: &Object, raw: Map<String, Value>) -> (Map<String, Value>, Pro
 /// One invalid argument.
 pub fn invalid(field: &str, problem: impl Into<String>) -> Error {
     let mut problems = Problems::default();
-    problems.add(field, problem.into());
+    problems.add(field, problem);
     problems.into_error()
 }
 
@@ -110,32 +110,51 @@ pub fn shown(text: &str) -> String {
     out
 }
 
-#[derive(Default)]
-struct Problems(Vec<(String, String)>);
+/// What is wrong with arguments, each with its path and the code it has when nothing else is wrong.
+#[derive(Debug, Default)]
+pub struct Problems(Vec<(Code, String, String)>);
+
+impl From<Vec<Problem>> for Problems {
+    fn from(problems: Vec<Problem>) -> Self {
+        Self(problems.into_iter().map(|p| (Code::InvalidArgument, p.path, p.message)).collect())
+    }
+}
 
 impl Problems {
-    fn add(&mut self, path: &str, problem: String) {
-        self.0.push((path.to_owned(), problem));
+    /// Something wrong at `path`.
+    pub fn add(&mut self, path: &str, problem: impl Into<String>) {
+        self.say(Code::InvalidArgument, path, problem);
     }
 
-    fn names(&self, path: &str) -> bool {
-        self.0.iter().any(|(p, _)| p == path)
+    /// The same with a code of its own.
+    pub fn say(&mut self, code: Code, path: &str, problem: impl Into<String>) {
+        self.0.push((code, path.to_owned(), problem.into()));
     }
 
-    fn into_result(self) -> Result<(), Error> {
+    /// Whether something is wrong at `path` or below it.
+    pub fn names(&self, path: &str) -> bool {
+        let below = |p: &str| p.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
+        self.0.iter().any(|(_, p, _)| below(p))
+    }
+
+    /// Nothing, or all of it as one error.
+    pub fn into_result(self) -> Result<(), Error> {
         if self.0.is_empty() { Ok(()) } else { Err(self.into_error()) }
     }
 
     fn into_error(mut self) -> Error {
+        let mut codes = self.0.iter().map(|(code, _, _)| *code);
+        let first = codes.next().unwrap_or(Code::InvalidArgument);
+        let code = if codes.all(|code| code == first) { first } else { Code::InvalidArgument };
         let more = self.0.len().saturating_sub(PROBLEMS_MAX);
         self.0.truncate(PROBLEMS_MAX);
-        let mut list: Vec<String> = self.0.iter().map(|(path, problem)| format!("{path}: {problem}")).collect();
+        let mut list: Vec<String> = self.0.iter().map(|(_, path, problem)| format!("{path}: {problem}")).collect();
         if more > 0 {
             list.push(format!("and {more} more"));
         }
         let fields: Vec<Value> =
-            self.0.iter().map(|(path, problem)| json!({ "path": path, "problem": problem })).collect();
-        Error { code: Code::InvalidArgument, message: list.join("; "), details: Some(json!({ "fields": fields })) }
+            self.0.iter().map(|(_, path, problem)| json!({ "path": path, "problem": problem })).collect();
+        Error { code, message: list.join("; "), details: Some(json!({ "fields": fields })) }
     }
 }
 

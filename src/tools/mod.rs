@@ -9,6 +9,7 @@ mod codex;
 pub mod config_shapes;
 mod council;
 pub mod export;
+mod fanout;
 pub mod handle;
 pub mod outcome;
 pub mod registry;
@@ -19,7 +20,9 @@ mod session;
 pub mod shapes;
 pub mod spec_shapes;
 pub mod start_args;
+mod starting;
 pub mod summary;
+mod ultra;
 
 pub mod ledger_query;
 pub mod verify_run;

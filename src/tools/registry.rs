@@ -28,12 +28,25 @@ pub enum Toolset {
     Codex,
     /// What Claude Code says outside of sessions.
     Claude,
+    /// Several agents on one task.
+    Fanout,
+    /// A long plan, a review from many sides.
+    Ultra,
 }
 
 impl Toolset {
     /// Every toolset.
-    pub const ALL: [Self; 7] =
-        [Self::Workflow, Self::Verify, Self::Council, Self::Session, Self::Runs, Self::Codex, Self::Claude];
+    pub const ALL: [Self; 9] = [
+        Self::Workflow,
+        Self::Verify,
+        Self::Council,
+        Self::Session,
+        Self::Runs,
+        Self::Codex,
+        Self::Claude,
+        Self::Fanout,
+        Self::Ultra,
+    ];
 
     /// The word in flags and the manifest.
     pub fn name(self) -> &'static str {
@@ -45,6 +58,8 @@ impl Toolset {
             Self::Runs => "runs",
             Self::Codex => "codex",
             Self::Claude => "claude",
+            Self::Fanout => "fanout",
+            Self::Ultra => "ultra",
         }
     }
 
@@ -52,7 +67,7 @@ impl Toolset {
     pub fn is_default(self) -> bool {
         match self {
             Self::Workflow | Self::Verify | Self::Council => true,
-            Self::Session | Self::Runs | Self::Codex | Self::Claude => false,
+            Self::Session | Self::Runs | Self::Codex | Self::Claude | Self::Fanout | Self::Ultra => false,
         }
     }
 }
@@ -226,6 +241,8 @@ impl Registry {
                 Toolset::Codex => tools.extend(super::codex::tools()),
                 Toolset::Claude => tools.extend(super::claude::tools()),
                 Toolset::Runs => tools.push(super::ledger_query::tool()),
+                Toolset::Fanout => tools.extend(super::fanout::tools()),
+                Toolset::Ultra => tools.extend(super::ultra::tools()),
             }
         }
         tools.sort_by_key(|t| t.about.name);

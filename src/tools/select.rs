@@ -4,7 +4,7 @@ use super::{Registry, Toolset, args::shown};
 use crate::{kernel::Error, model::Code};
 
 /// Toolsets that later versions have, so that asking for one says so instead of calling it a typo.
-const LATER: [&str; 4] = ["autoloop", "ultraapp", "fanout", "ultra"];
+const LATER: [&str; 2] = ["autoloop", "ultraapp"];
 
 /// What flags and environment asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -241,7 +241,7 @@ async fn what_the_branch_would_become_is_judged() {
             &world,
             name,
             json!([
-                { "run": ["env", "-u", "GIT_CONFIG_COUNT", "sh", "-c", script] },
+                { "run": ["env", "-u", "GIT_CONFIG_PARAMETERS", "sh", "-c", script] },
                 { "write": { "path": "result.txt", "content": format!("good\n{name}\n") } },
                 { "say": "done" },
             ]),

@@ -11,7 +11,7 @@ mod write;
 
 pub use council::TASK_CHARS;
 pub use fields::{Fields, NOT_YET, STRING_MAX};
-pub(crate) use nodes::fanout_agents;
+pub(crate) use nodes::{MEMBER_RESERVED, fanout_agents, member_name};
 pub use read::{Origin, Read, condition, read};
 pub use write::{condition_value, write};
 
@@ -25,6 +25,8 @@ pub const VISITS_MAX: u64 = 10_000;
 pub const VISITS_DEFAULT: u32 = 50;
 /// Most agents of one node.
 pub const AGENTS_MAX: usize = 16;
+/// Most agents of a node that one of our own tools builds: one for every angle of a review.
+pub const REVIEWERS_MAX: usize = 20;
 /// Deepest nesting of `and`.
 pub const AND_DEPTH_MAX: usize = 6;
 /// Deepest nesting of subflows.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::{
-    AGENTS_MAX, Fields, LIMIT_MS_MAX, NOT_YET,
+    AGENTS_MAX, Fields, LIMIT_MS_MAX, NOT_YET, Origin, REVIEWERS_MAX,
     fields::{shown, type_of},
     read::{condition, node_id},
 };
@@ -33,7 +33,12 @@ pub(super) const OWN: [&str; 4] = ["engine", "model", "permissionMode", "acpAgen
 const SYNTHESIS: [&str; 4] = ["synthesisEngine", "synthesisModel", "synthesisPermissionMode", "synthesisAcpAgent"];
 
 /// Reads what the node's `kind` asks for.
-pub(super) fn read_kind(f: &mut Fields<'_>, out: &mut Vec<Problem>, warnings: &mut Vec<Problem>) -> Option<NodeKind> {
+pub(super) fn read_kind(
+    f: &mut Fields<'_>,
+    origin: Origin,
+    out: &mut Vec<Problem>,
+    warnings: &mut Vec<Problem>,
+) -> Option<NodeKind> {
     if f.raw("kind").is_none() {
         f.problem("kind", format!("missing; use one of {}", KINDS.join(", ")), out);
         return None;
@@ -41,7 +46,7 @@ pub(super) fn read_kind(f: &mut Fields<'_>, out: &mut Vec<Problem>, warnings: &m
     let kind = f.string("kind", out)?;
     match kind.as_str() {
         "agent" => agent(f, out).map(NodeKind::Agent),
-        "fanout" => fanout(f, out).map(NodeKind::Fanout),
+        "fanout" => fanout(f, origin, out).map(NodeKind::Fanout),
         "verifier" => verifier(f, out, warnings).map(NodeKind::Verifier),
         "human_gate" => f.required("prompt", out).map(|prompt| NodeKind::HumanGate(GateNode { prompt })),
         "router" => router(f, out).map(NodeKind::Router),
@@ -115,17 +120,21 @@ fn agent(f: &mut Fields<'_>, out: &mut Vec<Problem>) -> Option<AgentNode> {
     Some(AgentNode { prompt: prompt?, inputs, choice: who, cwd, session_name, append_system_prompt, isolation })
 }
 
-fn fanout(f: &mut Fields<'_>, out: &mut Vec<Problem>) -> Option<FanoutNode> {
+fn fanout(f: &mut Fields<'_>, origin: Origin, out: &mut Vec<Problem>) -> Option<FanoutNode> {
+    let most = match origin {
+        Origin::Caller => AGENTS_MAX,
+        Origin::Tool | Origin::Stored => REVIEWERS_MAX,
+    };
     let prompt = f.required("prompt", out);
     let inputs = ids(f, "inputs", out);
     let agents = match f.list("agents", out) {
         None if f.raw("agents").is_none() => {
-            f.problem("agents", format!("missing; give 1 to {AGENTS_MAX} agents"), out);
+            f.problem("agents", format!("missing; give 1 to {most} agents"), out);
             Vec::new()
         }
         None => Vec::new(),
-        Some(items) if items.is_empty() || items.len() > AGENTS_MAX => {
-            f.problem("agents", format!("expected 1 to {AGENTS_MAX} agents, found {}", items.len()), out);
+        Some(items) if items.is_empty() || items.len() > most => {
+            f.problem("agents", format!("expected 1 to {most} agents, found {}", items.len()), out);
             Vec::new()
         }
         Some(items) => fanout_agents(items, out),
@@ -204,18 +213,21 @@ pub(crate) fn fanout_agents(items: Vec<(String, &Value)>, out: &mut Vec<Problem>
     agents
 }
 
+/// Names no member of a fan-out may have.
+pub(crate) const MEMBER_RESERVED: &[&str] = &["integration", "runtime", "salvage", "synthesis"];
+
 /// Names of isolated agents become parts of branches and folders.
 fn isolated_names(f: &Fields<'_>, agents: &[FanoutAgent], out: &mut Vec<Problem>) {
     let mut seen = BTreeSet::new();
     for (i, agent) in agents.iter().enumerate() {
-        if let Err(why) = member_name(&agent.name, &["integration", "runtime", "salvage", "synthesis"], &mut seen) {
+        if let Err(why) = member_name(&agent.name, MEMBER_RESERVED, &mut seen) {
             f.problem(&format!("agents[{i}].name"), why, out);
         }
     }
 }
 
 /// Whether a name can be a member's: part of a branch, a folder and an address, also where case does not count.
-pub(super) fn member_name(name: &str, reserved: &[&str], seen: &mut BTreeSet<String>) -> Result<(), String> {
+pub(crate) fn member_name(name: &str, reserved: &[&str], seen: &mut BTreeSet<String>) -> Result<(), String> {
     let lower = name.to_ascii_lowercase();
     let plain =
         (1..=32).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));

@@ -36,6 +36,8 @@ pub struct Read {
 pub enum Origin {
     /// A caller: the reserved id is refused.
     Caller,
+    /// One of our own tools: the same, with room for every reviewer.
+    Tool,
     /// The store: the appended verifier is there already.
     Stored,
 }
@@ -190,7 +192,7 @@ fn read_node(
     if f.raw("id").is_none() {
         f.problem("id", "missing; give every node an id", out);
     }
-    if origin == Origin::Caller && id.as_ref().is_some_and(|id| id.as_str() == VERIFY_NODE) {
+    if origin != Origin::Stored && id.as_ref().is_some_and(|id| id.as_str() == VERIFY_NODE) {
         f.problem("id", format!("'{VERIFY_NODE}' is reserved"), out);
     }
     let next = node_id(&mut f, "next", out);
@@ -204,7 +206,7 @@ fn read_node(
         _ => OnFailure::Fail,
     };
     let known = f.raw("kind").and_then(Value::as_str).is_some_and(|k| nodes::KINDS.contains(&k));
-    let kind = nodes::read_kind(&mut f, out, warnings);
+    let kind = nodes::read_kind(&mut f, origin, out, warnings);
     // Which fields belong to an unknown kind nobody can say.
     if known {
         f.finish(out);

@@ -73,6 +73,11 @@ pub fn write(fs: &dyn Fs, dir: &Path) -> Result<()> {
     written
 }
 
+/// A value as git reads it between its own quotes.
+fn quoted(value: &str) -> String {
+    format!("'{}'", value.replace('\'', r"'\''"))
+}
+
 /// Variables of the agent `name`: author and committer `<name> (<label>) <<name>@<label>.invalid>`, and hooks from
 /// `hooks`. `label` is `council`, `fanout` or `agent`.
 pub fn identity_env(name: &str, label: &str, hooks: &Path) -> Vec<(String, String)> {
@@ -82,9 +87,8 @@ pub fn identity_env(name: &str, label: &str, hooks: &Path) -> Vec<(String, Strin
         ("GIT_AUTHOR_EMAIL", address.clone()),
         ("GIT_COMMITTER_NAME", person),
         ("GIT_COMMITTER_EMAIL", address),
-        ("GIT_CONFIG_COUNT", "1".to_owned()),
-        ("GIT_CONFIG_KEY_0", "core.hooksPath".to_owned()),
-        ("GIT_CONFIG_VALUE_0", hooks.to_string_lossy().into_owned()),
+        // In one variable, and not as a count with keys and values: engines keep variables called KEY from commands.
+        ("GIT_CONFIG_PARAMETERS", format!("'core.hooksPath'={}", quoted(&hooks.to_string_lossy()))),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into()

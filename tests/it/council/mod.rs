@@ -76,6 +76,8 @@ pub fn spec(members: Vec<Value>, more: Value) -> Value {
 
 /// A council that has ended.
 pub struct Ended {
+    /// Of its process.
+    pub kernel: Kernel,
     /// The run.
     pub view: RunView,
     /// The council's node's data.
@@ -94,7 +96,7 @@ impl Ended {
     pub async fn after(kernel: &Kernel, run: &str) -> Self {
         let view = finished(kernel, run).await;
         let data = data(kernel, run).await;
-        Self { view, data }
+        Self { kernel: kernel.clone(), view, data }
     }
 
     /// A document of the first visit.
