@@ -17,6 +17,8 @@ pub struct ConfigShape {
     pub engines: Option<BTreeMap<String, EngineTable>>,
     /// Workflow runs.
     pub workflow: Option<WorkflowTable>,
+    /// Councils.
+    pub council: Option<CouncilTable>,
     /// Money.
     pub budget: Option<BudgetTable>,
     /// US dollars for a million tokens, by model name.
@@ -85,6 +87,15 @@ pub struct WorkflowTable {
     pub auto_resume: Option<bool>,
     /// Days runs that ended are kept.
     pub retention: Option<u32>,
+}
+
+/// Councils.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CouncilTable {
+    /// Milliseconds between two rounds. Default 3000.
+    #[schemars(range(min = 0, max = 3_600_000))]
+    pub inter_round_delay_ms: Option<u64>,
 }
 
 /// Money.
