@@ -121,6 +121,8 @@ mod tests {
         let value = |key: &str| env.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str());
         assert_eq!(value("GIT_AUTHOR_NAME"), Some("Ada (council)"));
         assert_eq!(value("GIT_COMMITTER_EMAIL"), Some("Ada@council.invalid"));
-        assert_eq!(value("GIT_CONFIG_VALUE_0"), Some("/h"));
+        assert_eq!(value("GIT_CONFIG_PARAMETERS"), Some("'core.hooksPath'='/h'"));
+        let odd = identity_env("Ada", "council", Path::new("/it's here"));
+        assert!(odd.iter().any(|(_, v)| v == r"'core.hooksPath'='/it'\''s here'"), "{odd:?}");
     }
 }
