@@ -18,10 +18,10 @@ async fn call_from(kernel: &Kernel, tool: &str, args: Value, local: bool) -> Res
     let Value::Object(args) = args else { panic!("an object") };
     let result = tool.call(KernelHandle::ready(kernel.clone()), args, context).await?;
     assert!(!result.text.is_empty());
-    let misfit =
-        crate::support::schema::misfit(&Value::Object(tool.output.clone()), &Value::Object(result.structured.clone()));
+    let structured = Value::Object(result.structured);
+    let misfit = crate::support::schema::misfit(&Value::Object(tool.output.clone()), &structured, "");
     assert_eq!(misfit, None);
-    Ok(Value::Object(result.structured))
+    Ok(structured)
 }
 
 async fn call(kernel: &Kernel, tool: &str, args: Value) -> Result<Value, Error> {
