@@ -134,7 +134,7 @@ async fn unfit_directories_are_refused_before_anything_is_made() {
         }
         path
     };
-    let start = |dir: &std::path::Path| json!({ "task": "do it well", "projectDir": dir, "agents": [{ "name": "A" }] });
+    let start = |dir: &std::path::Path| json!({ "task": "do it well", "projectDir": dir, "agents": [{ "name": "A", "model": "noop" }] });
     let cases = [
         (made("plain", &[]), Code::GitNotARepository),
         (made("bare", &["init", "-q", "--bare"]), Code::GitBareRepository),
