@@ -26,7 +26,7 @@ pub(super) struct StartShape {
     /// Tool turns of a member in a round. Default 30.
     #[schemars(range(min = 1, max = 500))]
     max_turns_per_agent: Option<u32>,
-    /// Cap of each member over all rounds in US dollars; 0 is none.
+    /// Cap of each member over all rounds in US dollars.
     max_budget_usd: Option<f64>,
     /// Permission mode of members without one. Default bypassPermissions.
     default_permission_mode: Option<PermissionMode>,
@@ -135,4 +135,21 @@ pub(super) struct ReviewBrief {
     unmerged_members: Vec<String>,
     /// How to review it.
     reviewer_guidance: String,
+}
+
+/// What an acceptance promises; it carries more.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) struct AcceptBrief {
+    /// The council.
+    council_id: String,
+    /// Whether the branch moved.
+    merged: bool,
+    /// fast-forward, merge-commit or none.
+    merge_kind: String,
+    /// The branch's commit afterwards.
+    after: String,
+    /// What could not be removed; accept again to try again.
+    cleanup_errors: Vec<String>,
 }
