@@ -43,8 +43,6 @@ pub struct AgentShape {
     pub acp_agent: Option<String>,
     /// What it may do to files. A read-only agent works in a copy that is thrown away.
     pub sandbox_mode: Option<SandboxShape>,
-    /// Another API endpoint.
-    pub base_url: Option<String>,
 }
 
 /// What an agent may do to files.

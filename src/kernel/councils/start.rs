@@ -147,7 +147,11 @@ async fn check(kernel: &Kernel, request: &StartRequest, mut problems: Vec<(Code,
     for problem in found {
         let (code, problem) = draft::own_words(problem);
         // What could not be read is told already and missing now.
-        if !problems.iter().any(|(_, known)| known.path == problem.path) {
+        let follows = |known: &Problem| {
+            let member = problem.path.strip_suffix(".engine").unwrap_or("?");
+            known.path == problem.path || known.path.starts_with(&format!("{member}.customEngine"))
+        };
+        if !problems.iter().any(|(_, known)| follows(known)) {
             problems.push((code, problem));
         }
     }

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::shapes::AcceptBrief;
 use crate::{
     git::Strategy,
     kernel::councils::MERGE_MESSAGE_MAX,
@@ -54,7 +55,7 @@ the merged branch.",
         length: Length::Short,
         pairs: &["council_review"],
     };
-    Tool::new::<Args, AcceptView, _, _>(about, run)
+    Tool::new::<Args, AcceptBrief, _, _>(about, run)
 }
 
 async fn run(kernel: KernelHandle, args: Args, _context: CallContext) -> Outcome {

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::shapes::ReviewBrief;
 use crate::{
     nodes::council::review::ReviewView,
     tools::{
@@ -32,7 +33,7 @@ Read every changed file there yourself. Next: council_accept or council_reject."
         length: Length::Short,
         pairs: &["council_accept", "council_reject"],
     };
-    Tool::new::<Args, ReviewView, _, _>(about, run)
+    Tool::new::<Args, ReviewBrief, _, _>(about, run)
 }
 
 async fn run(kernel: KernelHandle, args: Args, _context: CallContext) -> Outcome {

@@ -1,7 +1,7 @@
 //! Arguments of `council_start`, for their schema alone: the kernel reads and judges the JSON itself.
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::tools::shapes::{Effort, Free};
 
@@ -26,7 +26,7 @@ pub(super) struct StartShape {
     /// Tool turns of a member in a round. Default 30.
     #[schemars(range(min = 1, max = 500))]
     max_turns_per_agent: Option<u32>,
-    /// Cap of each member over all rounds in US dollars; 0 is none.
+    /// Cap of each member over all rounds in US dollars.
     max_budget_usd: Option<f64>,
     /// Permission mode of members without one. Default bypassPermissions.
     default_permission_mode: Option<PermissionMode>,
@@ -85,4 +85,68 @@ pub(super) enum PermissionMode {
     DontAsk,
     Plan,
     Auto,
+}
+
+/// What the answers about a council promise; they carry all of its view.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CouncilBrief {
+    /// The council.
+    id: String,
+    /// The run it is part of.
+    run_id: String,
+    /// running, consensus, max_rounds, error, aborted, accepted or rejected.
+    status: String,
+    /// The round that goes on, or the last one.
+    round: u32,
+    /// For programs, when it is an error.
+    error_code: Option<String>,
+    /// Replies, each with agent, round, content, consensus and merge.
+    responses: Vec<Free>,
+    /// Outcome of the run, once it has ended.
+    outcome: Option<String>,
+    /// Members whose work is not merged.
+    unmerged_members: Vec<String>,
+    /// US dollars.
+    cost_usd: f64,
+    /// What the caller should know.
+    warnings: Vec<String>,
+}
+
+/// What a review promises; it carries more.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ReviewBrief {
+    /// The council.
+    council_id: String,
+    /// Where it stands.
+    status: String,
+    /// The plan.
+    plan_content: Option<String>,
+    /// Files, each with change, insertions, deletions and members.
+    changed_files: Vec<Free>,
+    /// Branch with the work.
+    integration_branch: String,
+    /// fast-forward, merge-commit, conflict or none.
+    merge_preview: String,
+    /// Members whose work is not merged.
+    unmerged_members: Vec<String>,
+    /// How to review it.
+    reviewer_guidance: String,
+}
+
+/// What an acceptance promises; it carries more.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AcceptBrief {
+    /// The council.
+    council_id: String,
+    /// Whether the branch moved.
+    merged: bool,
+    /// fast-forward, merge-commit or none.
+    merge_kind: String,
+    /// The branch's commit afterwards.
+    after: String,
+    /// What could not be removed; accept again to try again.
+    cleanup_errors: Vec<String>,
 }

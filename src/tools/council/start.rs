@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::shapes::StartShape;
+use super::shapes::{CouncilBrief, StartShape};
 use crate::{
-    kernel::councils::{CouncilDraft, CouncilStarted},
+    kernel::councils::CouncilDraft,
     model::Problem,
     nodes::council::view::fit,
     tools::{
@@ -30,7 +30,7 @@ decides whether the work is good. Returns at once. Next: council_status with the
         length: Length::Works,
         pairs: &["council_status", "council_abort"],
     };
-    Tool::gathering::<StartShape, CouncilStarted, _, _>(about, run)
+    Tool::gathering::<StartShape, CouncilBrief, _, _>(about, run)
 }
 
 async fn run(kernel: KernelHandle, args: Object, problems: Vec<Problem>, context: CallContext) -> Outcome {

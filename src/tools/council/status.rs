@@ -3,11 +3,11 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::summary;
+use super::{shapes::CouncilBrief, summary};
 use crate::{
     kernel::{Error, councils::CouncilQuery},
     model::Code,
-    nodes::council::view::{CouncilView, fit},
+    nodes::council::view::fit,
     tools::{
         CallContext, Hints, KernelHandle, Outcome, Tool, ToolResult, Toolset,
         outcome::RESULT_MAX,
@@ -48,7 +48,7 @@ processes. Next: council_status again while it runs, then council_review.",
         length: Length::Waits,
         pairs: &["council_start"],
     };
-    Tool::new::<Args, CouncilView, _, _>(about, run)
+    Tool::new::<Args, CouncilBrief, _, _>(about, run)
 }
 
 async fn run(kernel: KernelHandle, args: Args, context: CallContext) -> Outcome {

@@ -14,7 +14,7 @@ use claw_orchestrator::{
 use serde_json::{Value, json};
 
 use super::{ABC, Ended, always, commit, member, round, sh, spec, then, users, vote, worker};
-use crate::support::{World, check, finished, git};
+use crate::support::{World, finished, git};
 
 fn wish(strategy: Strategy, force: bool) -> Wish {
     Wish { strategy, message: None, force }
@@ -188,7 +188,7 @@ async fn what_is_in_the_way_of_an_acceptance_is_named() {
 async fn refuted_work_needs_force() {
     let world = World::new();
     let mut spec = spec(ABC.map(|name| worker(&world, name)).into(), json!({}));
-    spec["contract"] = json!({ "checks": [check(&["false"])] });
+    spec["contract"] = json!({ "checks": [{ "type": "command", "cmd": "false" }] });
     let ended = Ended::of(&world, spec).await;
     let (id, kernel) = (ended.view.run_id.to_string(), &ended.kernel);
     let before = state(&world);

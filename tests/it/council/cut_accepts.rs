@@ -52,10 +52,13 @@ fn outcome(world: &World) -> String {
     let dir = world.project();
     let tree = git(&dir, &["rev-parse", "main^{tree}"]);
     let refs = git(&dir, &["for-each-ref", "--format=%(refname)"]);
-    let subjects = git(&dir, &["log", "--format=%s by %an", "main"]);
+    let log = git(&dir, &["log", "--format=%s by %an", "main"]);
+    // Commits of one second have no order of their own.
+    let mut subjects: Vec<&str> = log.lines().collect();
+    subjects.sort_unstable();
     let trees = git(&dir, &["worktree", "list"]).lines().count();
     let status = git(&dir, &["status", "--porcelain"]);
-    format!("{tree}{refs}{subjects}{trees} {status}{}", dir.join(".worktrees").exists())
+    format!("{tree}{refs}{subjects:?}{trees} {status}{}", dir.join(".worktrees").exists())
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -100,9 +103,9 @@ async fn an_acceptance_survives_kills_at_every_git_step() {
         let wanted = outcome(&world);
         assert!(steps >= 8 && wanted.contains("refs/heads/main"), "{steps} {wanted}");
         for at in 1..=steps {
-            for when in ["before", "after"] {
+            for when in if moved { &["before", "after"][..] } else { &["after"] } {
                 back();
-                let cut = accept(&world, &id, Some((&tools, at, when)));
+                let cut = accept(&world, &id, Some((&tools, at, *when)));
                 assert!(!cut.status.success(), "step {at} of {steps} {when}");
                 let again = accept(&world, &id, None);
                 let said = String::from_utf8_lossy(&again.stdout).into_owned();
