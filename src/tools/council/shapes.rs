@@ -90,7 +90,6 @@ pub(super) enum PermissionMode {
 /// What the answers about a council promise; they carry all of its view.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "only its schema is used")]
 pub(super) struct CouncilBrief {
     /// The council.
     id: String,
@@ -117,7 +116,6 @@ pub(super) struct CouncilBrief {
 /// What a review promises; it carries more.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "only its schema is used")]
 pub(super) struct ReviewBrief {
     /// The council.
     council_id: String,
@@ -140,7 +138,6 @@ pub(super) struct ReviewBrief {
 /// What an acceptance promises; it carries more.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "only its schema is used")]
 pub(super) struct AcceptBrief {
     /// The council.
     council_id: String,

@@ -131,10 +131,9 @@ fn program(
             Err(Error::new(Code::CustomEngineRemote, text))
         }
         (Some(value), None) => {
-            let value = match value {
-                Value::String(text) => serde_json::from_str(&text).unwrap_or(Value::Null),
-                other => other,
-            };
+            // A description may come as its JSON text.
+            let text = value.as_str().map(|text| serde_json::from_str(text).unwrap_or(Value::Null));
+            let value = text.unwrap_or(value);
             match CustomEngine::read(&value) {
                 Ok(engine) => Ok(Some(Arc::new(engine))),
                 Err(found) => {

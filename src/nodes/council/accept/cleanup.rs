@@ -61,7 +61,8 @@ pub(super) async fn clean(repo: &Repo, layout: &Layout, chain: &[Layout]) -> Vec
             let Some(tip) = repo.branch_tip(&branch).await? else { return Ok(()) };
             if let Some(tree) = repo.checked_out(&branch).await? {
                 let top = tree.top().display().to_string();
-                return Ok::<_, crate::git::Error>(errors.push(format!("branch {branch}: it is checked out in {top}")));
+                errors.push(format!("branch {branch}: it is checked out in {top}"));
+                return Ok::<(), crate::git::Error>(());
             }
             repo.unpoint(&format!("refs/heads/{branch}"), &tip).await
         };
