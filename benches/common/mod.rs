@@ -85,6 +85,7 @@ impl Place {
             auto_resume: false,
             idempotency_key: None,
             parent: None,
+            customs: claw_orchestrator::nodes::Customs::default(),
         }
     }
 

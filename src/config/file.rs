@@ -23,6 +23,9 @@ pub struct File {
     /// Workflow runs.
     #[serde(default)]
     pub workflow: WorkflowTable,
+    /// Councils.
+    #[serde(default)]
+    pub council: CouncilTable,
     /// The MCP server.
     #[serde(default)]
     pub mcp: McpTable,
@@ -104,6 +107,16 @@ pub struct WorkflowTable {
     pub auto_resume: Option<bool>,
 }
 
+/// `[council]`
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CouncilTable {
+    /// Milliseconds between two rounds, 0 to 3600000. 3000 by default.
+    #[serde(default, deserialize_with = "round_pause")]
+    #[schemars(range(min = 0, max = 3_600_000))]
+    pub inter_round_delay_ms: Option<u64>,
+}
+
 /// `[mcp]`
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -158,6 +171,7 @@ pub(super) const BODY_BYTES: (u64, u64) = (1024, 1 << 30);
 pub(super) const SESSIONS: (u64, u64) = (1, 1000);
 pub(super) const TTL_MINUTES: (u64, u64) = (1, 7 * 24 * 60);
 const PERSIST_DAYS: (u64, u64) = (1, 365);
+const ROUND_PAUSE_MS: (u64, u64) = (0, 3_600_000);
 
 /// A number within bounds.
 pub(super) fn bounded<T: TryFrom<u64>>(number: i128, (min, max): (u64, u64)) -> Result<T, String> {
@@ -190,6 +204,10 @@ fn ttl_minutes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Err
 
 fn persist_days<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     within(from, PERSIST_DAYS)
+}
+
+fn round_pause<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    within(from, ROUND_PAUSE_MS)
 }
 
 /// Dearest price of a million tokens that is not taken for a slip, in US dollars.

@@ -17,6 +17,9 @@ const RATE_LIMIT: u32 = 300;
 /// Longest body when nothing is set.
 const MAX_BODY_BYTES: usize = 5 << 20;
 
+/// Milliseconds between two rounds of a council when nothing is set.
+const ROUND_PAUSE_MS: u64 = 3_000;
+
 /// What the command line says about where settings come from.
 #[derive(Debug, Clone, Default)]
 pub struct Flags {
@@ -142,6 +145,7 @@ impl Config {
                 permission_mode: parsed.sessions.default_permission_mode.unwrap_or(defaults.permission_mode),
             },
             auto_resume: parsed.workflow.auto_resume.unwrap_or_default(),
+            round_pause: Duration::from_millis(parsed.council.inter_round_delay_ms.unwrap_or(ROUND_PAUSE_MS)),
             chrome: get("CLAWO_CHROME_BIN").map(PathBuf::from),
             tools: get("CLAWO_MCP_TOOLS").map(list).or(parsed.mcp.tools),
             secret_names: parsed.secrets.names,
@@ -190,7 +194,7 @@ mod tests {
         );
         assert_eq!((config.wf_dir, config.max_sessions, config.auto_resume), (home.path().join("wf"), None, false));
         let text = "[server]\nport = 1\nrate_limit = 7\n[sessions]\nmax = 3\n[engines.codex-app]\nbin = \"a\"\nenv = [\"X\"]\n\
-                    [engines.claude]\nbin = \"b\"\n[workflow]\nauto_resume = true\n[mcp]\ntools = [\"x\"]\n[secrets]\nnames = [\"*_DSN\"]\n";
+                    [engines.claude]\nbin = \"b\"\n[workflow]\nauto_resume = true\n[council]\ninter_round_delay_ms = 0\n[mcp]\ntools = [\"x\"]\n[secrets]\nnames = [\"*_DSN\"]\n";
         std::fs::write(home.path().join("config.toml"), text).unwrap();
         let vars = [
             ("CLAWO_PORT", "0"),
@@ -200,6 +204,7 @@ mod tests {
         ];
         let config = with(home.path(), &vars).unwrap();
         assert_eq!((config.server.port, config.server.rate_limit, config.max_sessions), (0, 7, Some(3)));
+        assert_eq!(config.round_pause, Duration::ZERO);
         let bins: Vec<_> =
             config.engine_bins.iter().map(|(name, bin)| (name.as_str(), bin.to_str().unwrap())).collect();
         assert_eq!(bins, [("claude", "b"), ("codex-app", "/c")]);
@@ -215,6 +220,7 @@ mod tests {
             ("[server]\nport = 70000\n", 2, "server.port"),
             ("[server]\nrate_limit = 0\n", 2, "server.rate_limit"),
             ("[sessions]\nmax = -1\n", 2, "sessions.max"),
+            ("[council]\ninter_round_delay_ms = -1\n", 2, "council.inter_round_delay_ms"),
             ("[server]\nhost = \"a\"\nprot = 1\n", 3, "server.prot"),
             ("[sever]\nport = 1\n", 1, "sever"),
             ("[mcp]\ntools = [1]\n", 2, "mcp.tools"),

@@ -70,6 +70,8 @@ pub struct Config {
     pub sessions: Sessions,
     /// Whether a starting server continues orphaned runs.
     pub auto_resume: bool,
+    /// Pause between two rounds of a council.
+    pub round_pause: Duration,
     /// Browser for captures.
     pub chrome: Option<PathBuf>,
     /// Only these tools are offered.

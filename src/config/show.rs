@@ -75,6 +75,7 @@ pub fn settings(fs: &dyn Fs, config: &Config, flags: &Flags) -> Result<Vec<Setti
         add(&format!("engines.{engine}.env"), json!(names), "");
     }
     add("workflow.auto_resume", json!(config.auto_resume), "");
+    add("council.inter_round_delay_ms", json!(config.round_pause.as_millis()), "");
     add("budget.daily_usd", json!(config.daily_usd), "");
     add("mcp.tools", json!(config.tools), "CLAWO_MCP_TOOLS");
     add("secrets.names", json!(config.secret_names), "");

@@ -79,7 +79,20 @@ pub struct EngineError {
     pub over: Option<Box<OverBudget>>,
 }
 
+/// What an agent is said to have done that ended its turn well and said nothing.
+const NO_REPLY: &str = "the agent ended its turn without a reply";
+
 impl EngineError {
+    /// A turn that ended well and without a word.
+    pub fn no_reply() -> Self {
+        Self::new(ErrorClass::Other, NO_REPLY)
+    }
+
+    /// Whether it is [`no_reply`](Self::no_reply).
+    pub fn is_no_reply(&self) -> bool {
+        self.class == ErrorClass::Other && self.message == NO_REPLY
+    }
+
     /// A failure without a reset time.
     pub fn new(class: ErrorClass, message: impl Into<String>) -> Self {
         Self { class, message: message.into(), retry_at: None, over: None }

@@ -8,6 +8,8 @@ mod finish;
 
 use std::{collections::BTreeSet, ffi::OsString, path::Path};
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     At, Dirty, Error, MergedIn, Repo, Result, cli,
     differences::Row,
@@ -49,7 +51,8 @@ pub struct LandRequest<'a> {
 }
 
 /// What kind of move it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum LandKind {
     /// The branch moves to the commit itself.
     FastForward,
@@ -59,8 +62,8 @@ pub enum LandKind {
     None,
 }
 
-/// A move that is decided on and may be done already.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A move that is decided on and may be done already. Made to be noted down before it is published.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Landing {
     /// What kind.
     pub kind: LandKind,

@@ -3,14 +3,14 @@
 //! Refused outside worktrees of ours, and wherever content would go that is stored nowhere else.
 
 use super::{
-    Repo, Result, cli,
+    Error, Repo, Result, cli,
     refs::{HEADS, is_ours},
     scan::{self, Bytes},
     scratch::{Objects, Scratch, Untracked},
     snapshot::LARGE,
     standing::{BISECT, WORKTREES},
 };
-use crate::model::run::Baseline;
+use crate::{model::run::Baseline, sys::command};
 
 const FORWARD: &str = "bring a worktree forward";
 const RESET: &str = "reset a worktree";
@@ -25,7 +25,8 @@ pub struct OpenMerge {
     pub operation: &'static str,
     /// Paths in conflict, sorted.
     pub unmerged: Vec<String>,
-    /// The working tree as it is, as a patch to HEAD, conflict marks included.
+    /// The working tree as it is, as a patch to HEAD, conflict marks included. Empty when it would be over
+    /// 256 MiB; [`Repo::snapshot`] keeps that too.
     pub patch: Vec<u8>,
     /// HEAD's commit when no ref reaches it. A ref must keep it before the operation can be aborted.
     pub stranded: Option<String>,
@@ -147,7 +148,14 @@ impl Repo {
             Some(head) if !self.is_reached(head, None).await? => Some(head.clone()),
             Some(_) | None => None,
         };
-        let patch = self.patch(&Baseline { base_sha: head, ..Baseline::default() }).await?.bytes;
+        let patch = match self.patch(&Baseline { base_sha: head, ..Baseline::default() }).await {
+            Ok(patch) => patch.bytes,
+            Err(Error::Program(command::Error::TooLong { limit, .. })) => {
+                tracing::warn!(top = %self.top.display(), limit, "a half-done state is too large for a patch");
+                Vec::new()
+            }
+            Err(e) => return Err(e),
+        };
         Ok(Some(OpenMerge {
             operation: operation.unwrap_or_default(),
             unmerged: unmerged.into_iter().map(|unmerged| unmerged.path).collect(),
@@ -157,7 +165,8 @@ impl Repo {
     }
 
     /// Aborts what [`open_merge`](Self::open_merge) found; whoever wants its state keeps the patch first. Refused
-    /// while no ref reaches HEAD's commit. Does nothing where nothing is open.
+    /// while no ref reaches HEAD's commit. Does nothing where nothing is open. Where git refuses because files it
+    /// had merged were edited further, everything goes back to HEAD, given that a snapshot has it.
     pub async fn abort_operation(&self) -> Result<()> {
         self.must_be_linked(ABORT)?;
         let operation = self.operation().await?;
@@ -175,7 +184,13 @@ impl Repo {
             Some(operation) => call.args([operation, "--abort"]),
             None => call.args(["reset", "--quiet", "--merge"]),
         };
-        call.run().await.map(drop)
+        let output = call.output().await?;
+        match (output.status, self.head().await?) {
+            (0, _) => Ok(()),
+            // git would not go over what was edited in files that it had merged. A snapshot may have it.
+            (_, Some(head)) => self.reset_to(&head).await,
+            (_, None) => Err(cli::failed(ABORT, self.top.clone(), &output)),
+        }
     }
 
     /// Takes the marks of an operation away and leaves HEAD, index and files.

@@ -310,7 +310,7 @@ impl Actor {
             // Nothing is added to a run that has ended; the dropped answer makes the caller look again.
             Command::Record { .. } if self.writer.record.state.is_terminal() => {}
             Command::Record { event, done } => {
-                self.commit(vec![event]).await?;
+                self.commit(vec![*event]).await?;
                 let _ = done.send(());
             }
         }

@@ -94,7 +94,7 @@ impl Actor {
                 let _ = cause.set(why);
                 cancel.cancel();
                 // From here on only its end counts; reports are still taken so that nothing it used is lost.
-                (self.drain(&mut work, &mut reports, node, entry).await, Some((why, reason)))
+                (self.drain(&mut work, &mut reports, (node, entry), false).await, Some((why, reason)))
             }
             Err(lost) => {
                 if matches!(lost, Lost::Stopped(Stop::Superseded)) {
@@ -103,7 +103,7 @@ impl Actor {
                 }
                 // Whatever the store says, nothing this attempt started may live on.
                 cancel.cancel();
-                self.drain(&mut work, &mut reports, node, entry).await;
+                self.drain(&mut work, &mut reports, (node, entry), true).await;
                 return Err(lost);
             }
         };
@@ -153,7 +153,7 @@ impl Actor {
                         return Ok(Watched::Stopped(Stop::Cancelled, reason));
                     }
                     Command::Record { event, done } => {
-                        self.commit(vec![event]).await?;
+                        self.commit(vec![*event]).await?;
                         let _ = done.send(());
                         self.tell_node(&node.id, wind_down);
                     }
@@ -173,13 +173,14 @@ impl Actor {
         }
     }
 
-    /// Waits for a stopped node's end, still taking its reports. `None` when it does not come.
+    /// Waits for a stopped node's end, still taking its reports. `None` when it does not come. Once a report was
+    /// `lost`, before or meanwhile, nobody is told that everything is on the record.
     async fn drain(
         &mut self,
         work: &mut Work,
         reports: &mut Reports,
-        node: &Node,
-        entry: &NodeRecord,
+        (node, entry): (&Node, &NodeRecord),
+        mut lost: bool,
     ) -> Option<NodeResult> {
         let limit = tokio::time::sleep(STOP_LIMIT);
         let mut limit = std::pin::pin!(limit);
@@ -187,6 +188,9 @@ impl Actor {
             tokio::select! {
                 joined = &mut *work => return Some(joined.unwrap_or_else(|e| abnormal(&e))),
                 Some(report) = reports.recv() => {
+                    if lost && matches!(report, Report::Recorded(_)) {
+                        continue;
+                    }
                     let cost = match &report {
                         Report::Cost(spend) => Some(Event::Cost { node: node.id.clone(), spend: spend.clone() }),
                         Report::Log { .. }
@@ -202,6 +206,7 @@ impl Actor {
                     };
                     if let Err(e) = self.take_report(node, entry, report).await {
                         tracing::warn!(error = ?e, "a report of a stopped node was lost");
+                        lost = true;
                         self.owed.extend(cost);
                     }
                 }

@@ -232,7 +232,7 @@ where
         if let Some(live) = found.here {
             let (done, answer) = oneshot::channel();
             asked = Some(live.clone());
-            let sent = live.commands.send(Command::Record { event: word.event, done }).await;
+            let sent = live.commands.send(Command::Record { event: Box::new(word.event), done }).await;
             if sent.is_ok() && answer.await.is_ok() {
                 return Ok(word.answer);
             }

@@ -34,7 +34,7 @@ pub(super) enum Command {
     /// Put this on the record of a run that has not ended.
     Record {
         /// What: a correction, words for a round, the wish to wind down.
-        event: Event,
+        event: Box<Event>,
         /// Answered once it is on the record.
         done: oneshot::Sender<()>,
     },

@@ -297,6 +297,7 @@ mod tests {
                 side_effect_seq: 0,
                 advisory: false,
                 run_contract: false,
+                withheld: None,
             },
         );
         assert_eq!(word(&record), "enter g 1");

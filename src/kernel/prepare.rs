@@ -92,6 +92,7 @@ impl Actor {
             attempt: entry.attempts,
             failures: entry.failures,
             work_dir: PathBuf::from(&record.work_dir),
+            home_dir: super::council::home_dir(record),
             baseline,
             contract,
             protected,
@@ -103,6 +104,7 @@ impl Actor {
             steers: record.steers.iter().filter(|s| s.applied.is_empty()).cloned().collect(),
             parts: self.parts(record, entry).await?,
             child: entry.child_run_id.clone(),
+            council: super::council::facts(&self.kernel, &spec, record, node).await,
         })
     }
 

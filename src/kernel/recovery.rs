@@ -87,10 +87,12 @@ fn cut_off(spec: &WorkflowSpec, record: &RunRecord) -> Vec<Event> {
     };
     // Of a fan-out some members may have been at work while another one waited.
     let alone = matches!(node.kind, NodeKind::Agent(_) | NodeKind::Goal(_));
+    // A council's sessions are named after the attempt, and their wait may be over for some and not for others.
+    let council = matches!(node.kind, NodeKind::Council(_));
     let waits = record
         .waiting_for
         .as_ref()
-        .is_some_and(|w| w.kind == "quota" || w.kind == "stall" || (alone && w.kind == "slot"));
+        .is_some_and(|w| !council && (w.kind == "quota" || w.kind == "stall" || (alone && w.kind == "slot")));
     let works = !matches!(node.kind, NodeKind::Router(_) | NodeKind::HumanGate(_));
     if record.state.is_terminal() || entry.state != NodeState::Running || entry.retry_at.is_some() || !works {
         return Vec::new();

@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 use super::{
     Error, Inner, Result, Source, StartRequest, account,
     actor::Actor,
+    customs,
     live::{COMMANDS_MAX, Live},
     recovery,
     spec::{self, SUBFLOW_DEPTH_MAX},
@@ -17,11 +18,10 @@ use super::{
     writer::Writer,
 };
 use crate::{
-    engines::custom,
     model::{
         Code, Contract, Event, NodeKind, RunId, RunRecord, RunState, WorkflowSpec,
         run::{ArtifactRef, Baseline, ParentRef},
-        spec::{ContractSource, EngineChoice, Workspace},
+        spec::{ContractSource, Workspace},
     },
     nodes::{Customs, budget::tighter},
     store::{self, NewRun},
@@ -384,7 +384,7 @@ async fn turn(kernel: &Arc<Inner>, run_id: &RunId) -> Result<workspace::Making> 
 /// The contract the protected tests are recorded for: the first that runs a command. `None` protects nothing.
 ///
 /// One record serves every verifier of the run, so all their commands count as reachable.
-fn protecting(spec: &WorkflowSpec) -> Option<Contract> {
+pub(super) fn protecting(spec: &WorkflowSpec) -> Option<Contract> {
     let inline = spec.nodes.iter().filter_map(|n| match &n.kind {
         NodeKind::Verifier(v) => match &v.contract {
             ContractSource::Inline(contract) => Some(contract),
@@ -475,7 +475,7 @@ pub(super) async fn resume(kernel: &Arc<Inner>, run: &RunId, customs: Customs) -
         return Ok(());
     }
     let spec = found.spec.clone();
-    customs_given(&spec, &customs)?;
+    customs::given(&spec, &customs)?;
     let mut before = None;
     let writer = take_over(kernel, run, |record| {
         if record.state.is_terminal() || record.state == RunState::AwaitingHuman {
@@ -507,43 +507,6 @@ pub(super) async fn resume(kernel: &Arc<Inner>, run: &RunId, customs: Customs) -
     }
     execute(kernel, writer, customs);
     Ok(())
-}
-
-/// Agents of a spec that run a program only their caller can describe.
-fn custom_agents(spec: &WorkflowSpec) -> Vec<&str> {
-    fn of(node: &crate::model::Node) -> Vec<&str> {
-        let custom = |choice: &EngineChoice| choice.engine.as_deref() == Some(custom::NAME);
-        match &node.kind {
-            NodeKind::Council(c) => c.agents.iter().filter(|a| custom(&a.choice)).map(|a| a.name.as_str()).collect(),
-            NodeKind::Fanout(f) => f.agents.iter().filter(|a| custom(&a.choice)).map(|a| a.name.as_str()).collect(),
-            NodeKind::Agent(_)
-            | NodeKind::Verifier(_)
-            | NodeKind::HumanGate(_)
-            | NodeKind::Router(_)
-            | NodeKind::Subflow(_)
-            | NodeKind::Goal(_) => Vec::new(),
-        }
-    }
-    spec.nodes.iter().flat_map(of).collect()
-}
-
-/// Refuses to go on with a run whose agents' programs nobody described; a description is never on disk.
-fn customs_given(spec: &WorkflowSpec, customs: &Customs) -> Result<()> {
-    let wanted = custom_agents(spec);
-    if let Some(odd) = customs.keys().find(|name| !wanted.contains(&name.as_str())) {
-        let text = format!("agentCustomEngineRefs.{odd}: the run has no such agent of engine 'custom'");
-        return Err(Error::new(Code::InvalidArgument, text));
-    }
-    let missing: Vec<&str> = wanted.into_iter().filter(|name| !customs.contains_key(*name)).collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let text = format!(
-        "describe the engines of {} again: workflow_resume with agentCustomEngineRefs, each naming a variable \
-         CLAWO_CUSTOM_ENGINE_<REF> of the server",
-        missing.join(", ")
-    );
-    Err(Error::new(Code::CustomEngineRequired, text))
 }
 
 /// What a start answers.

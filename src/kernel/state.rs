@@ -2,16 +2,21 @@
 //!
 //! Pure: no clock, no I/O, no async. Every part of the record comes from an event here.
 
+mod sums;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Value;
 
 use crate::model::{
-    Event, NodeId, NodeKind, NodeRecord, NodeState, RunId, RunRecord, RunState, Time, WorkflowSpec,
-    run::{RECORD_VERSION, RedStreak, Spend, Verdict},
+    Event, NodeKind, NodeRecord, NodeState, RunId, RunRecord, RunState, Time, WorkflowSpec,
+    run::{RECORD_VERSION, Spend},
     spec::{ContractSource, Node},
 };
 use crate::nodes::{council::data, goal::GOAL_DATA, prompt::cut};
+
+pub use sums::usd;
+use sums::{apply_child_cost, apply_cost, apply_verdict};
 
 /// Bytes kept of a correction that has been followed; the log has the rest.
 const STEER_KEPT: usize = 200;
@@ -197,16 +202,7 @@ fn apply(record: &mut RunRecord, spec: &WorkflowSpec, at: Time, event: &Event) {
         Event::Vote { vote } => record.consensus_votes.push(vote.clone()),
         Event::Cost { node, spend } => apply_cost(record, Some(node), spend),
         Event::ChildCost { child_run_id, node, spend } => {
-            let known = record.child_spend.entry(child_run_id.clone()).or_default();
-            let more = Spend {
-                cost_usd: usd((spend.cost_usd - known.cost_usd).max(0.0)),
-                turns: spend.turns.saturating_sub(known.turns),
-                tokens_in: spend.tokens_in.saturating_sub(known.tokens_in),
-                tokens_out: spend.tokens_out.saturating_sub(known.tokens_out),
-                estimated: spend.estimated,
-            };
-            add(known, &more);
-            apply_cost(record, node.as_ref(), &more);
+            apply_child_cost(record, child_run_id, node.as_ref(), spend);
         }
         Event::Steer { steer } => record.steers.push(steer.clone()),
         Event::SteerApplied { node, ids } => {
@@ -251,47 +247,6 @@ fn apply(record: &mut RunRecord, spec: &WorkflowSpec, at: Time, event: &Event) {
     }
 }
 
-/// Adds to what the run and one of its nodes have used.
-fn apply_cost(record: &mut RunRecord, node: Option<&NodeId>, spend: &Spend) {
-    add(&mut record.spend, spend);
-    if let Some(entry) = node.and_then(|node| record.node_mut(node.as_str())) {
-        entry.cost_usd = usd(entry.cost_usd + spend.cost_usd);
-    }
-}
-
-fn add(sum: &mut Spend, more: &Spend) {
-    sum.cost_usd = usd(sum.cost_usd + more.cost_usd);
-    sum.turns = sum.turns.saturating_add(more.turns);
-    sum.tokens_in = sum.tokens_in.saturating_add(more.tokens_in);
-    sum.tokens_out = sum.tokens_out.saturating_add(more.tokens_out);
-    sum.estimated |= more.estimated;
-}
-
-fn apply_verdict(record: &mut RunRecord, verdict: &Verdict, fingerprint: Option<&str>) {
-    let node = verdict.node.to_string();
-    if !verdict.advisory {
-        let visit = record.node(&node).map_or(0, |n| n.visits);
-        match (fingerprint.filter(|_| !verdict.passed), record.red.get_mut(&node)) {
-            (Some(print), Some(streak)) if streak.fingerprint == print => {
-                streak.count += u32::from(streak.visit != visit);
-                streak.visit = visit;
-            }
-            (Some(print), _) => {
-                record.red.insert(node.clone(), RedStreak { fingerprint: print.to_owned(), visit, count: 1 });
-            }
-            (None, _) => {
-                record.red.remove(&node);
-            }
-        }
-    }
-    record.verdicts.insert(node, verdict.clone());
-}
-
-/// Money in whole billionths of a dollar, so that it reads back from text as exactly what was written.
-pub fn usd(amount: f64) -> f64 {
-    if amount.is_finite() { (amount * 1e9).round() / 1e9 } else { 0.0 }
-}
-
 /// Whether a finished visit of the node may have changed the workspace: agents do, and so do the fixers of a verifier.
 fn touches_workspace(spec: &WorkflowSpec, node: &Node) -> bool {
     match &node.kind {
@@ -319,7 +274,7 @@ mod tests {
         kernel::spec,
         model::{
             NodeId,
-            run::{Gate, OutputText, Steer, Waiting},
+            run::{Gate, OutputText, Steer, Verdict, Waiting},
         },
         store::Line,
     };

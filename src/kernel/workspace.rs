@@ -75,7 +75,7 @@ pub(super) async fn keep(
         {
             verdict.tree_digest = Some(repo.digest().await?);
         }
-        Ok::<_, crate::git::Error>(repo.head().await?)
+        repo.head().await
     };
     match kept.await {
         Ok(Some(commit)) => {

@@ -201,6 +201,8 @@ pub struct Attempt {
     pub failures: u32,
     /// Directory the run works in.
     pub work_dir: PathBuf,
+    /// The same as it was before a node of the run moved it.
+    pub home_dir: PathBuf,
     /// The repository as the run found it.
     pub baseline: Baseline,
     /// The contract a verifier judges; absent when it judges nothing.
@@ -223,6 +225,21 @@ pub struct Attempt {
     pub parts: BTreeMap<String, (Value, Option<String>)>,
     /// Child run an earlier attempt of this visit started.
     pub child: Option<RunId>,
+    /// What only a council needs.
+    pub council: CouncilFacts,
+}
+
+/// What a council needs of the run around it.
+#[derive(Debug, Clone, Default)]
+pub struct CouncilFacts {
+    /// No other node of the run is one.
+    pub sole: bool,
+    /// Votes that are on the record.
+    pub votes: Vec<Value>,
+    /// Protects the tests of the commit that the work begins at; absent when the run has no contract that asks for it.
+    pub protecting: Option<Contract>,
+    /// Where the council lies that this one goes on with; absent when there is none, or when it is unknown.
+    pub continued: Option<Box<council::data::Layout>>,
 }
 
 /// Programs of `custom` agents by their agent's name. Never on disk, since they may hold credentials.
@@ -418,7 +435,7 @@ pub fn run(ctx: NodeCtx) -> Boxed<'static, NodeResult> {
             NodeKind::Verifier(node) => verifier::run(&ctx, node).await,
             NodeKind::Subflow(_) => subflow::run(&ctx).await,
             NodeKind::Goal(node) => goal::run(&ctx, node).await,
-            NodeKind::Council(node) => council::run(&ctx, node).await,
+            NodeKind::Council(node) => Box::pin(council::run(&ctx, node)).await,
             NodeKind::HumanGate(_) | NodeKind::Router(_) => NodeResult::default(),
         }
     })

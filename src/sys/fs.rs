@@ -106,10 +106,12 @@ pub trait Fs: Send + Sync + fmt::Debug + 'static {
     fn rename_new(&self, from: &Path, to: &Path) -> Result<()>;
     /// Makes the names in a directory durable.
     fn sync_dir(&self, dir: &Path) -> Result<()>;
-    /// Lets the owner run a file (0700).
-    fn make_runnable(&self, path: &Path) -> Result<()>;
     /// Removes a file or link.
     fn remove_file(&self, path: &Path) -> Result<()>;
+    /// Lets the owner run a file.
+    fn make_executable(&self, path: &Path) -> Result<()> {
+        Err(FsError::new("make executable", path, io::ErrorKind::Unsupported.into()))
+    }
     /// Removes an empty directory.
     fn remove_dir(&self, path: &Path) -> Result<()>;
     /// Tries to take the exclusive lock on a file, making the file when missing. `None` when another holds it.

@@ -7,7 +7,7 @@ use std::{
     ffi::OsString,
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt as _},
+    os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -146,12 +146,12 @@ impl Fs for RealFs {
         at("sync the directory", dir, File::open(dir).and_then(|d| d.sync_all()))
     }
 
-    fn make_runnable(&self, path: &Path) -> Result<()> {
-        at("make runnable", path, fs::set_permissions(path, fs::Permissions::from_mode(0o700)))
-    }
-
     fn remove_file(&self, path: &Path) -> Result<()> {
         at("remove", path, fs::remove_file(path))
+    }
+
+    fn make_executable(&self, path: &Path) -> Result<()> {
+        at("make executable", path, fs::set_permissions(path, fs::Permissions::from_mode(0o700)))
     }
 
     fn remove_dir(&self, path: &Path) -> Result<()> {

@@ -488,11 +488,6 @@ impl Fs for ModelFs {
         named("remove", path, self.state().remove(path, false))
     }
 
-    fn make_runnable(&self, path: &Path) -> Result<()> {
-        // Modes are not part of this model.
-        named("make runnable", path, self.state().at(path)).map(drop)
-    }
-
     fn remove_dir(&self, path: &Path) -> Result<()> {
         named("remove", path, self.state().remove(path, true))
     }

@@ -53,12 +53,16 @@ fn writes(world: &World, name: &str, word: &str, lines: usize) -> Value {
 
 /// An agent that does these steps.
 fn does(world: &World, name: &str, steps: Value) -> Value {
-    let model = world.scenario(name, json!([{ "times": 0, "steps": steps }]));
+    let mut turn = json!({ "times": 0 });
+    turn["steps"] = steps;
+    let model = world.scenario(name, Value::Array(vec![turn]));
     json!({ "name": name, "engine": "scripted", "model": model })
 }
 
 fn fan(agents: Vec<Value>) -> Value {
-    json!({ "id": "main", "kind": "fanout", "prompt": "Make it good.", "agents": agents, "isolation": "worktree" })
+    let mut node = json!({ "id": "main", "kind": "fanout", "prompt": "Make it good.", "isolation": "worktree" });
+    node["agents"] = Value::Array(agents);
+    node
 }
 
 fn contest(agents: Vec<Value>, more: Value) -> Value {
@@ -268,7 +272,7 @@ async fn what_the_branch_would_become_is_judged() {
         &world,
         "forced",
         json!([
-            { "run": ["sh", "-c", "echo theirs > new.log && git add -f new.log && git commit -q -m forced"] }, { "say": "ok" },
+            { "run": ["sh", "-c", "echo theirs > new.log && git add -f new.log && git -c commit.gpgSign=false commit -q -m forced"] }, { "say": "ok" },
         ]),
     );
     let (view, data) = run(&kernel, &world, spec(forced)).await;
@@ -289,9 +293,14 @@ async fn two_at_once_share_nothing() {
     let remote = world.root().join("remote.git");
     git(world.root(), &["init", "-q", "--bare", remote.to_str().unwrap()]);
     git(&dir, &["remote", "add", "origin", remote.to_str().unwrap()]);
+    git(&dir, &["config", "commit.gpgSign", "false"]);
     let untouched = Untouched::of(&dir);
     let agents = |tag: &str| {
         let push = "echo good > pushed && git add pushed && git commit -q -m own && ! git push -q origin HEAD:pushed";
+        let half = format!(
+            "git checkout -q -b side-{tag} && echo 1 > c && git add c && git commit -q -m one && git checkout -q - \
+             && echo 2 > c && git add c && git commit -q -m two; git merge side-{tag} || true"
+        );
         let off = "git checkout -q --detach && echo x > off && git add off && git commit -q -m off";
         vec![
             does(&world, &format!("push-{tag}"), json!([{ "run": ["sh", "-c", push] }, { "say": "pushed" }])),
@@ -304,7 +313,7 @@ async fn two_at_once_share_nothing() {
                 &world,
                 &format!("half-{tag}"),
                 json!([
-                    { "run": ["sh", "-c", "git checkout -q -b side && echo 1 > c && git add c && git commit -q -m one && git checkout -q - && echo 2 > c && git add c && git commit -q -m two; git merge side || true"] },
+                    { "run": ["sh", "-c", half] },
                     { "say": "half" },
                 ]),
             ),
@@ -338,7 +347,7 @@ async fn two_at_once_share_nothing() {
     assert_eq!(left(&dir).0.len(), 6);
     assert_eq!(left(&dir).1, Vec::<String>::new());
     assert_eq!(git(&remote, &["for-each-ref"]), "");
-    git(&dir, &["branch", "-q", "-D", "side"]);
+    git(&dir, &["branch", "-q", "-D", "side-1", "side-2"]);
     untouched.check();
 }
 
@@ -454,7 +463,13 @@ async fn an_abort_starts_nothing_more() {
         does(&world, name, json!([{ "run": ["sh", "-c", script] }, { "say": name }]))
     };
     let agents = vec![wait("a"), wait("b"), writes(&world, "c", "good", 1), writes(&world, "d", "good", 1)];
-    let started = kernel.start(world.start(contest(agents, json!({ "synthesize": true })))).await.unwrap();
+    let started = kernel
+        .start(world.start(contest(
+            agents,
+            json!({ "synthesize": true, "synthesisEngine": "scripted", "synthesisModel": "noop" }),
+        )))
+        .await
+        .unwrap();
     let id = started.run_id.as_str();
     crate::support::happens("both work", || crate::support::processes(&go.display().to_string()).len() >= 2).await;
     kernel.wind_down(&started.run_id).await.unwrap();

@@ -11,6 +11,7 @@ mod support;
 mod budgets;
 mod claims;
 mod cli;
+mod council;
 mod engines;
 mod fanout_isolated;
 mod fanout_tools;

@@ -56,7 +56,7 @@ impl Fs for Sleepy {
         Ok(Box::new(SleepyLog(RealFs.open_append(path)?, self.clone())))
     }
     as_real!(read read_range metadata list read_link canonicalize create_dir create_new open_write rename);
-    as_real!(rename_new sync_dir make_runnable remove_file remove_dir try_lock free_space);
+    as_real!(rename_new sync_dir make_executable remove_file remove_dir try_lock free_space);
 }
 
 /// OF-3: the owner proves that the run is its own, falls asleep before its line, and wakes after another one took

@@ -56,7 +56,7 @@ impl Fs for Counting {
         RealFs.list(dir)
     }
     as_real!(read_link canonicalize create_dir create_new open_write open_append rename rename_new sync_dir);
-    as_real!(make_runnable remove_file remove_dir try_lock free_space);
+    as_real!(make_executable remove_file remove_dir try_lock free_space);
 }
 
 /// The machine's clocks, boot time moved on by hand.

@@ -20,13 +20,45 @@ use crate::support::{World, agent, check, git, with};
 
 /// When the process dies: with the commit after this many.
 #[derive(Debug)]
-struct Death {
+pub struct Death {
     after: u64,
+    /// With the first commit that holds this text instead.
+    at: Option<&'static str>,
     commits: AtomicU64,
     dead: AtomicBool,
 }
 
 impl Death {
+    /// One that comes with the commit after `after`.
+    pub fn new(after: u64) -> Arc<Self> {
+        Arc::new(Self { after, at: None, commits: AtomicU64::new(0), dead: AtomicBool::new(false) })
+    }
+
+    /// One that comes with the first commit that holds `text`.
+    pub fn at(text: &'static str) -> Arc<Self> {
+        Arc::new(Self { after: u64::MAX, at: Some(text), commits: AtomicU64::new(0), dead: AtomicBool::new(false) })
+    }
+
+    /// Whether it has come.
+    pub fn has_come(&self) -> bool {
+        self.dead.load(Ordering::SeqCst)
+    }
+
+    /// How many commits there were.
+    pub fn commits(&self) -> u64 {
+        self.commits.load(Ordering::SeqCst)
+    }
+
+    /// Comes now.
+    pub fn come(&self) {
+        self.dead.store(true, Ordering::SeqCst);
+    }
+
+    /// A store of a process that dies with it.
+    pub fn store(self: &Arc<Self>, inner: SharedStore) -> SharedStore {
+        Arc::new(CrashStore { inner, death: self.clone() })
+    }
+
     fn alive(&self, run: &RunId) -> Result<()> {
         if !self.dead.load(Ordering::SeqCst) {
             return Ok(());
@@ -34,9 +66,10 @@ impl Death {
         Err(Error::Superseded { run: run.clone(), reason: "this process is dead".to_owned() })
     }
 
-    fn commit(&self, run: &RunId) -> Result<()> {
+    fn commit(&self, run: &RunId, events: &[Value]) -> Result<()> {
         self.alive(run)?;
-        if self.commits.fetch_add(1, Ordering::SeqCst) >= self.after {
+        let here = self.at.is_some_and(|text| events.iter().any(|event| event.to_string().contains(text)));
+        if self.commits.fetch_add(1, Ordering::SeqCst) >= self.after || here {
             self.dead.store(true, Ordering::SeqCst);
         }
         self.alive(run)
@@ -125,7 +158,7 @@ impl Claim for CrashClaim {
         self.inner.seq()
     }
     fn commit(&mut self, events: &[Value]) -> Result<(u64, Time)> {
-        self.death.commit(self.inner.run_id())?;
+        self.death.commit(self.inner.run_id(), events)?;
         self.inner.commit(events)
     }
     fn checkpoint_due(&self) -> bool {
@@ -236,7 +269,7 @@ async fn drive(kernel: &Kernel, run: &str, death: Option<&Death>) -> Option<RunV
     loop {
         let view = kernel.status(run, StatusQuery { events: 0, wait_ms: 200 }).await.unwrap();
         let idle = kernel.executing() == 0;
-        if death.is_some_and(|d| d.dead.load(Ordering::SeqCst)) {
+        if death.is_some_and(Death::has_come) {
             if idle {
                 return None;
             }
@@ -256,14 +289,13 @@ async fn drive(kernel: &Kernel, run: &str, death: Option<&Death>) -> Option<RunV
 /// One life that ends after `after` commits, and the next one. Gives the end and the commits of the first.
 async fn lives(world: fn() -> World, spec: fn(&World) -> Value, after: u64) -> (End, u64) {
     let world = world();
-    let death = Arc::new(Death { after, commits: AtomicU64::new(0), dead: AtomicBool::new(false) });
+    let death = Death::new(after);
     let base = world.kernel().await;
-    let store = CrashStore { inner: base.store().clone(), death: death.clone() };
-    let first = Kernel::new(base.services().clone(), Arc::new(store), Role::Executor);
+    let first = Kernel::new(base.services().clone(), death.store(base.store().clone()), Role::Executor);
     let run = first.start(world.start(spec(&world))).await.unwrap().run_id.to_string();
     if let Some(view) = drive(&first, &run, Some(&death)).await {
         assert!(marks(&world).values().all(|n| *n == 1), "{:?}", marks(&world));
-        return (End::of(&world, &first, &view).await, death.commits.load(Ordering::SeqCst));
+        return (End::of(&world, &first, &view).await, death.commits());
     }
     drop(first);
     let second = world.kernel().await;

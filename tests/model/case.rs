@@ -344,6 +344,7 @@ fn config() -> Config {
         max_sessions: None,
         sessions: claw_orchestrator::config::Sessions::default(),
         auto_resume: true,
+        round_pause: std::time::Duration::ZERO,
         chrome: None,
         tools: None,
         secret_names: Vec::new(),

@@ -221,9 +221,6 @@ impl Fs for MemoryFs {
         state.entries.remove(path);
         state.touch_parent("remove", path)
     }
-    fn make_runnable(&self, path: &Path) -> Result<()> {
-        self.state().file("make runnable", path).map(drop)
-    }
     fn remove_dir(&self, path: &Path) -> Result<()> {
         let mut state = self.state();
         if !state.below(path).is_empty() {

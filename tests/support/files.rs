@@ -27,7 +27,7 @@ macro_rules! as_real {
     (# rename) => { as_real!(@ rename(from: &std::path::Path, to: &std::path::Path) -> ()); };
     (# rename_new) => { as_real!(@ rename_new(from: &std::path::Path, to: &std::path::Path) -> ()); };
     (# sync_dir) => { as_real!(@ sync_dir(path: &std::path::Path) -> ()); };
-    (# make_runnable) => { as_real!(@ make_runnable(path: &std::path::Path) -> ()); };
+    (# make_executable) => { as_real!(@ make_executable(path: &std::path::Path) -> ()); };
     (# remove_file) => { as_real!(@ remove_file(path: &std::path::Path) -> ()); };
     (# remove_dir) => { as_real!(@ remove_dir(path: &std::path::Path) -> ()); };
     (# try_lock) => {
@@ -88,5 +88,5 @@ impl Fs for NoSync {
         Ok(())
     }
     as_real!(read read_range metadata list read_link canonicalize create_dir rename rename_new remove_file remove_dir);
-    as_real!(make_runnable try_lock free_space);
+    as_real!(make_executable try_lock free_space);
 }

@@ -47,6 +47,8 @@ pub struct World {
     pub env: BTreeMap<String, String>,
     /// Most sessions at once.
     pub sessions: usize,
+    /// Pause between two rounds of a council.
+    pub round_pause: Duration,
     /// Programs of engines.
     pub bins: BTreeMap<String, PathBuf>,
     /// Prices of the user's own.
@@ -63,6 +65,7 @@ impl World {
             root,
             env: BTreeMap::new(),
             sessions: 8,
+            round_pause: Duration::ZERO,
             bins: BTreeMap::new(),
             prices: BTreeMap::new(),
             open: std::sync::Mutex::default(),
@@ -155,6 +158,7 @@ impl World {
             max_sessions: Some(self.sessions),
             sessions: claw_orchestrator::config::Sessions::default(),
             auto_resume: false,
+            round_pause: self.round_pause,
             chrome: None,
             tools: None,
             secret_names: Vec::new(),

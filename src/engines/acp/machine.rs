@@ -421,7 +421,7 @@ fn judge(turn: &Turn, stop: &str, text: &str) -> Option<EngineError> {
         "end_turn" if turn.broken => Some(classify::words(text)),
         "end_turn" if !text.trim().is_empty() => None,
         "end_turn" | "cancelled" if !turn.denials.is_empty() => denied(),
-        "end_turn" => fail(ErrorClass::Other, "the agent ended its turn without a reply".into()),
+        "end_turn" => Some(EngineError::no_reply()),
         "cancelled" => fail(ErrorClass::Interrupted, "the turn was cut off".into()),
         "refusal" => fail(ErrorClass::Refused, "the model refused".into()),
         "max_tokens" => fail(ErrorClass::Other, "the reply was longer than the model may write".into()),

@@ -260,7 +260,7 @@ impl App {
             "completed" if refused => {
                 fail(ErrorClass::PermissionDenied, format!("no reply after refused tool calls: {}", self.turn.denied()))
             }
-            "completed" => fail(ErrorClass::Other, "the agent ended its turn without a reply".to_owned()),
+            "completed" => Some(EngineError::no_reply()),
             "interrupted" if !self.turn.interrupted && refused => {
                 let text = format!("the turn ended on a refused tool call: {}", self.turn.denied());
                 fail(ErrorClass::PermissionDenied, text)

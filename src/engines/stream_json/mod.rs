@@ -325,7 +325,7 @@ impl StreamJson {
         }
         if text.trim().is_empty() {
             return if self.turn.denials.is_empty() {
-                fail(ErrorClass::Other, "the agent ended its turn without a reply".into())
+                Some(EngineError::no_reply())
             } else {
                 fail(ErrorClass::PermissionDenied, format!("no reply after refused tool calls: {}", self.denied()))
             };

@@ -159,7 +159,7 @@ impl Tally {
             return Ok(());
         }
         Err(match self.denied() {
-            None => EngineError::new(ErrorClass::Other, "the agent ended its turn without a reply"),
+            None => EngineError::no_reply(),
             Some(names) => {
                 EngineError::new(ErrorClass::PermissionDenied, format!("no reply after refused tool calls: {names}"))
             }

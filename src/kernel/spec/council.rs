@@ -50,6 +50,9 @@ pub(super) fn read(f: &mut Fields<'_>, out: &mut Vec<Problem>) -> Option<Council
     let mode = f.word("defaultPermissionMode", PERMISSION_MODES, out);
     let (least, most) = (CouncilNode::TIMEOUT_MIN_MS, CouncilNode::TIMEOUT_MAX_MS);
     let timeout = f.integer("agentTimeoutMs", least, most, out);
+    // The limit of the whole is also that of one send when that has none of its own.
+    let whole = f.raw("timeoutMs").and_then(Value::as_u64).map(|ms| ms.clamp(least, most));
+    let timeout = timeout.or(whole);
     let project_dir = f.string("projectDir", out);
     let allow_dirty = f.boolean("allowDirty", out).unwrap_or(false);
     let continue_from = f.string("continueFrom", out);

@@ -29,6 +29,10 @@ pub enum Key<'a> {
     End(u32),
     /// [`Ended`].
     Ended,
+    /// `usd`: what a member has spent in all, on turns that were cut off too.
+    Spent(&'a str),
+    /// The patch of a merge that a member left half done in a round, as its text.
+    Saved(u32, &'a str),
 }
 
 impl Key<'_> {
@@ -40,6 +44,8 @@ impl Key<'_> {
             Self::Reply(round, member) => format!("{PREFIX}{visit}:reply:{round}:{member}"),
             Self::End(round) => format!("{PREFIX}{visit}:end:{round}"),
             Self::Ended => format!("{PREFIX}{visit}:ended"),
+            Self::Spent(member) => format!("{PREFIX}{visit}:spent:{member}"),
+            Self::Saved(round, member) => format!("{PREFIX}{visit}:saved:{round}:{member}"),
         }
     }
 
@@ -121,6 +127,12 @@ impl Layout {
     /// The project's folder in a worktree.
     pub fn project(&self, name: &str) -> std::path::PathBuf {
         if self.prefix.is_empty() { self.worktree(name) } else { self.worktree(name).join(&self.prefix) }
+    }
+
+    /// The user's folder of the project.
+    pub fn user_dir(&self) -> std::path::PathBuf {
+        let top = std::path::Path::new(&self.top);
+        if self.prefix.is_empty() { top.to_path_buf() } else { top.join(&self.prefix) }
     }
 
     /// Below this, the refs that keep work a crash cut off.

@@ -15,7 +15,7 @@ use crate::{
         spec::{FanoutNode, Select},
     },
     nodes::{
-        NodeCtx, NodeResult, NodeVerdict, Status,
+        Files, NodeCtx, NodeResult, NodeVerdict, Status,
         isolated::{
             self, Cut, Ground, keep, kept,
             land::{MERGE, Merge},
@@ -116,7 +116,7 @@ async fn contest(
 }
 
 /// Evidence that is stored already.
-fn stored(id: Option<&str>) -> Vec<(String, Vec<(String, Vec<u8>)>)> {
+fn stored(id: Option<&str>) -> Vec<(String, Files)> {
     id.map(|id| (id.to_owned(), Vec::new())).into_iter().collect()
 }
 

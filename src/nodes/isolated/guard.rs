@@ -28,14 +28,23 @@ const RUNNABLE: u32 = 0o111;
 /// # Errors
 /// The state directory cannot be written.
 pub async fn hooks_dir(fs: Arc<dyn Fs>, home: &Path) -> std::result::Result<PathBuf, String> {
-    let dir = home.join(PLACE);
+    let dir = folder(home);
     let place = dir.clone();
     let made = tasks::blocking("hooks", move || write(&*fs, &place)).await;
     made.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
     Ok(dir)
 }
 
-fn write(fs: &dyn Fs, dir: &Path) -> Result<()> {
+/// Where they are.
+pub fn folder(home: &Path) -> PathBuf {
+    home.join(PLACE)
+}
+
+/// Writes what is missing of them. Blocking.
+///
+/// # Errors
+/// The directory cannot be written.
+pub fn write(fs: &dyn Fs, dir: &Path) -> Result<()> {
     let hook = dir.join(NAME);
     let good = match fs.metadata(&hook) {
         Ok(meta) => meta.mode & RUNNABLE != 0 && fs.read(&hook)? == PRE_PUSH.as_bytes(),
@@ -54,7 +63,7 @@ fn write(fs: &dyn Fs, dir: &Path) -> Result<()> {
         file.sync()?;
         // Closed: a file that somebody writes cannot be run.
         drop(file);
-        fs.make_runnable(&temp)?;
+        fs.make_executable(&temp)?;
         fs.rename(&temp, &hook)?;
         fs.sync_dir(dir)
     })();

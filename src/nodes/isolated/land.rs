@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cut, Ground, NodeCtx, keep, kept, preflight, recorded, safe_ref, seats};
+use super::{Cut, Ground, NodeCtx, keep, kept, recorded, refusals, safe_ref, seats};
 use crate::{
     git::{LandKind, LandRefusal, LandRequest, Landing, Strategy},
     model::Code,
@@ -148,7 +148,7 @@ fn refused(branch: &str, refusal: &LandRefusal) -> Merge {
             format!("the checkout of '{branch}' is in the middle of a {operation}; finish or abort it"),
         ),
         LandRefusal::Dirty(dirty) => {
-            (Code::TreeDirty, format!("{}; commit or stash them", preflight::dirty_words(dirty)))
+            (Code::TreeDirty, format!("{}; commit or stash them", refusals::dirty_words(dirty)))
         }
         LandRefusal::NotFastForward => (Code::NotFastForward, format!("'{branch}' has commits of its own")),
         LandRefusal::Conflict(paths) => {

@@ -10,7 +10,7 @@
 pub mod guard;
 pub mod land;
 pub mod layout;
-pub mod preflight;
+pub mod refusals;
 pub mod seats;
 pub mod tidy;
 
@@ -19,7 +19,7 @@ use std::{fmt::Display, path::Path};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::oneshot;
 
-use super::{NodeCtx, NodeResult, Report, Status};
+use super::{NodeCtx, NodeResult, Report, Status, council};
 use crate::{
     git::{self, Repo},
     model::Code,
@@ -57,7 +57,7 @@ impl Cut {
 
 impl From<git::Error> for Cut {
     fn from(error: git::Error) -> Self {
-        let (code, why) = preflight::failed(&error);
+        let (code, why) = refusals::failed(&error);
         Self::of(code, why)
     }
 }
@@ -93,8 +93,8 @@ pub async fn ground(
         };
         return Ok(Ground { repo, layout, fresh: false });
     }
-    let standing = preflight::preflight(git, dir, allow_dirty).await.map_err(|(code, why)| Cut::of(code, why))?;
-    let warnings = preflight::warnings(&standing);
+    let standing = council::preflight(git, dir, allow_dirty).await.map_err(|(code, why)| Cut::of(code, why))?;
+    let warnings = council::warnings(&standing);
     for warning in &warnings {
         ctx.report.log("warn", warning.clone());
     }

@@ -122,6 +122,7 @@ fn config(dir: &Path, env: BTreeMap<String, String>) -> Config {
         max_sessions: None,
         sessions: claw_orchestrator::config::Sessions::default(),
         auto_resume: false,
+        round_pause: std::time::Duration::ZERO,
         chrome: None,
         tools: None,
         secret_names: Vec::new(),

@@ -279,3 +279,67 @@ async fn a_branch_that_moves_under_the_files_gets_them_back() {
     assert_eq!(world.run(["status", "--porcelain"]), "");
     assert_eq!((read(world.file("a.txt")), read(world.file("other"))), ("one\ntwo\nthree\n".into(), "o".into()));
 }
+
+#[tokio::test]
+async fn what_a_dead_process_left_in_the_temporary_place_goes_and_nothing_else_does() {
+    let world = World::lived_in();
+    world.repo().await.exclude(".worktrees/").await.unwrap();
+    let a = world.member("A").await;
+    let tip = commit_in(a.top(), &[("x", "x")]);
+    commit_in(&world.path, &[("y", "y")]);
+    let scratch = world.file("../scratch of ours/landing");
+    let request =
+        LandRequest { branch: "main", commit: &tip, strategy: Strategy::Auto, message: "m", scratch: &scratch };
+    let repo = world.repo().await;
+    let half = repo.worktree_at(&scratch, At::Detached(&tip)).await.unwrap();
+    write(&half.top().join("x"), "in the middle of a merge");
+    assert_eq!(repo.land_prepare(&request).await.unwrap().unwrap().kind, LandKind::MergeCommit);
+    // Registered, and the folder gone.
+    repo.worktree_at(&scratch, At::Detached(&tip)).await.unwrap();
+    std::fs::remove_dir_all(&scratch).unwrap();
+    assert_eq!(repo.land_prepare(&request).await.unwrap().unwrap().kind, LandKind::MergeCommit);
+
+    write(&scratch.join("someone's"), "file");
+    let refused = repo.land_prepare(&request).await.unwrap_err().to_string();
+    assert!(refused.contains("no temporary worktree"), "{refused}");
+    assert_eq!(read(scratch.join("someone's")), "file");
+    std::fs::remove_dir_all(&scratch).unwrap();
+    let branched = repo.worktree_at(&scratch, At::New { branch: "council/9f3c1a2b/x", commit: &tip }).await.unwrap();
+    assert!(repo.land_prepare(&request).await.is_err());
+    assert!(branched.top().join("x").exists());
+}
+
+#[tokio::test]
+async fn a_linked_worktree_can_be_the_users_checkout() {
+    let world = World::lived_in();
+    let side = world.file("../s \"i\" dé");
+    world.run(["-c", "core.hooksPath=/dev/null", "worktree", "add", "-q", "-b", "side", side.to_str().unwrap()]);
+    let link = world.file("../link");
+    std::os::unix::fs::symlink(&side, &link).unwrap();
+    let repo = world.git.open(&link.join("src")).await.unwrap().unwrap();
+    repo.exclude(".worktrees/").await.unwrap();
+    let before = world.kept();
+    let head = repo.head().await.unwrap().unwrap();
+    let at = At::New { branch: "council/9f3c1a2b/A", commit: &head };
+    let member = repo.worktree_at(&repo.top().join(".worktrees/9f3c1a2b/A"), at).await.unwrap();
+    let tip = commit_in(member.top(), &[("a.txt", "A\n")]);
+    commit_in(&side, &[("src/b.txt", "side\n")]);
+    let scratch = repo.top().join(".worktrees/9f3c1a2b/landing");
+    let request =
+        LandRequest { branch: "side", commit: &tip, strategy: Strategy::Auto, message: "m", scratch: &scratch };
+    let landing = repo.land_prepare(&request).await.unwrap().unwrap();
+    repo.land_publish(&landing).await.unwrap().unwrap();
+    assert_eq!((read(side.join("a.txt")), read(side.join("src/b.txt"))), ("A\n".into(), "side\n".into()));
+    assert_eq!(run(&side, ["status", "--porcelain"]), "");
+    repo.worktree_remove(member.top()).await.unwrap();
+    repo.remove_empty(&repo.top().join(".worktrees/9f3c1a2b")).await.unwrap();
+    assert!(!side.join(".worktrees").exists());
+    // The main checkout and its branch have nothing to do with it.
+    let mut after = world.kept();
+    for path in ["refs/heads/side", "logs/refs/heads/side"] {
+        assert_ne!(after.git.remove(Path::new(path)), None);
+    }
+    let mut before = before;
+    before.git.retain(|path, _| !path.ends_with("heads/side"));
+    assert_eq!(after, before);
+}

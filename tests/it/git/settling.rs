@@ -197,3 +197,22 @@ async fn a_bisection_ends_without_the_users_hooks() {
         assert!(!world.file(".git/hooked").exists());
     }
 }
+
+#[tokio::test]
+async fn a_merge_that_was_edited_further_is_aborted_once_a_snapshot_has_it() {
+    let world = World::lived_in();
+    let (a, b) = (world.member("A").await, world.member("B").await);
+    commit_in(b.top(), &[("text.txt", "B\n"), ("src/b.txt", "B\n")]);
+    let tip = commit_in(a.top(), &[("text.txt", "A\n")]);
+    may_stop(a.top(), &["merge", "council/9f3c1a2b/B"]);
+    write(&a.top().join("src/b.txt"), "B and more\n");
+    let before = tree(a.top());
+    let refused = a.abort_operation().await.unwrap_err().to_string();
+    assert!(refused.contains("take a snapshot first"), "{refused}");
+    assert_eq!((tree(a.top()), a.operation().await.unwrap()), (before, Some("merge")));
+    let stored = a.snapshot("refs/clawo/council/9f3c1a2b/salvage/A-r2-1", "half a merge").await.unwrap();
+    a.abort_operation().await.unwrap();
+    assert_eq!((a.operation().await.unwrap(), a.head().await.unwrap()), (None, Some(tip)));
+    assert_eq!(run(a.top(), ["status", "--porcelain"]), "");
+    assert_eq!(world.run(["show", &format!("{}:src/b.txt", stored.commit)]), "B and more");
+}
