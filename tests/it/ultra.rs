@@ -35,7 +35,7 @@ fn paths(error: &Value) -> Vec<&str> {
 }
 
 /// A scenario without a record of its prompts, which a confined agent could not write.
-fn scenario(world: &World, name: &str, turns: Value) -> String {
+fn scenario(world: &World, name: &str, turns: &Value) -> String {
     let path = world.root().join(format!("{name}.json"));
     std::fs::write(&path, json!({ "turns": turns }).to_string()).unwrap();
     path.to_string_lossy().into_owned()
@@ -193,7 +193,7 @@ async fn findings_survive_a_restart() {
     let model = scenario(
         &world,
         "review",
-        json!([
+        &json!([
             { "match": "## Reports", "times": 0, "steps": [{ "say": "merged findings" }] },
             { "match": "crypto", "times": 0, "steps": [{ "fail": "no time" }] },
             { "match": "only the parser", "times": 0, "steps": [{ "say": "a finding" }] },
@@ -226,12 +226,12 @@ async fn findings_survive_a_restart() {
 #[tokio::test(flavor = "multi_thread")]
 async fn engines_alternate_and_reviewers_cannot_write() {
     let mut world = World::new();
-    let looks = scenario(&world, "looks", json!([{ "times": 0, "steps": [{ "say": "seen by claude" }] }]));
+    let looks = scenario(&world, "looks", &json!([{ "times": 0, "steps": [{ "say": "seen by claude" }] }]));
     stand_in(&mut world, ":", &looks);
     let sneaky = scenario(
         &world,
         "sneaky",
-        json!([
+        &json!([
             { "match": "## Reports", "times": 0, "steps": [{ "say": "merged" }] },
             { "times": 0, "steps": [{ "write": { "path": "sneaky", "content": "x" } }, { "say": "seen" }] },
         ]),
@@ -258,12 +258,12 @@ async fn without_a_review_there_is_an_error() {
     let model = scenario(
         &world,
         "few",
-        json!([
+        &json!([
             { "match": "an attacker", "times": 0, "steps": [{ "say": "one hole" }] },
             { "times": 0, "steps": [{ "fail": "no time" }] },
         ]),
     );
-    let none = scenario(&world, "none", json!([{ "times": 0, "steps": [{ "fail": "no time" }] }]));
+    let none = scenario(&world, "none", &json!([{ "times": 0, "steps": [{ "fail": "no time" }] }]));
     let mut wire = opened(&world).await;
     for (model, status) in [(&model, "completed"), (&none, "error")] {
         let args = json!({ "cwd": world.project(), "agentCount": 3, "engines": ["scripted"], "model": model });

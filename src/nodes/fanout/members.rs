@@ -111,7 +111,18 @@ pub(super) async fn all(ctx: &NodeCtx, node: &FanoutNode, places: Places) -> Gat
             let (ctx, node, places) = (ctx.clone(), node.clone(), places.clone());
             running.spawn(async move { member(&ctx, &node, &places, index).await });
         }
-        match running.join_next().await {
+        let joined = tokio::select! {
+            joined = running.join_next() => joined,
+            // Whoever waits is told at once that it will not begin, not when its turn would have come.
+            () = ctx.wind_down.cancelled(), if waiting.len() > 0 => {
+                for index in waiting.by_ref() {
+                    let (ctx, node, places) = (ctx.clone(), node.clone(), places.clone());
+                    running.spawn(async move { member(&ctx, &node, &places, index).await });
+                }
+                continue;
+            }
+        };
+        match joined {
             Some(Ok(member)) => members.push(member),
             // The others go on, because their processes must have ended before anything else happens.
             Some(Err(e)) => abnormal = Some(format!("an agent's task ended abnormally: {e}")),
