@@ -17,6 +17,7 @@ mod forecast;
 mod index;
 pub mod ledger;
 mod live;
+mod naming;
 mod parked;
 pub mod plan;
 mod prepare;

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::{CouncilQuery, dispositions, find, invalid};
 use crate::{
-    kernel::{Error, Kernel, Result, Source, StartRequest, spec, start as runs, validate},
+    kernel::{Error, Kernel, Result, Source, StartRequest, naming, spec, validate},
     model::{Code, Problem, RunId},
     nodes::council::{
         case::Case,
@@ -164,14 +164,14 @@ async fn check(kernel: &Kernel, request: &StartRequest, mut problems: Vec<(Code,
 
 /// The id that belongs to a key now, and whether its council is there already.
 async fn keyed(kernel: &Kernel, key: &str) -> Result<(String, bool)> {
-    runs::check_key(key)?;
+    naming::check_key(key)?;
     for round in 0..KEY_ROUNDS {
         let id = ids::handle_of(KIND, &sha256(format!("{KIND} {round} {key}").as_bytes()));
         let run = RunId::parse(&id).map_err(|e| crate::kernel::internal(&e))?;
         match crate::kernel::query::load(&kernel.inner, &run).await {
             Err(e) if e.code == Code::RunNotFound => return Ok((id, false)),
             Err(e) => return Err(e),
-            Ok(found) if runs::fresh(&kernel.inner, &found.record) => return Ok((id, true)),
+            Ok(found) if naming::fresh(&kernel.inner, &found.record) => return Ok((id, true)),
             Ok(_) => {}
         }
     }

@@ -13,8 +13,8 @@ use claw_orchestrator::{
 };
 use serde_json::{Value, json};
 
-use super::{ABC, Ended, always, commit, member, round, sh, spec, then, users, vote, worker};
-use crate::support::{World, finished, git};
+use super::{ABC, Ended, always, commit, member, round, sh, spec, then, vote, worker};
+use crate::support::{World, finished, git, untouched::Untouched};
 
 fn wish(strategy: Strategy, force: bool) -> Wish {
     Wish { strategy, message: None, force }
@@ -42,7 +42,7 @@ fn state(world: &World) -> (String, String, String) {
     (
         git(&dir, &["for-each-ref", "--format=%(refname) %(objectname)"]),
         git(&dir, &["worktree", "list", "--porcelain"]),
-        format!("{:?}", users(world)),
+        format!("{:?}", Untouched::of(&dir)),
     )
 }
 
@@ -211,9 +211,9 @@ async fn rejected_work_goes_on_in_a_new_council() {
     let ended = agreed(&world).await;
     let (id, kernel) = (ended.view.run_id.to_string(), &ended.kernel);
     let feedback = format!("The greeting is missing. {}", "Look again. ".repeat(250));
-    let before = users(&world);
+    let before = Untouched::of(&world.project());
     let rejected = kernel.council_reject(&id, &format!("  {feedback}  ")).await.unwrap();
-    assert_eq!(users(&world), before);
+    before.check();
     assert_eq!((rejected.feedback.as_str(), rejected.continue_from.as_str()), (feedback.trim(), id.as_str()));
     let plan = ended.show(&world, "integration", "plan.md");
     assert!(plan.contains(feedback.trim()) && plan.contains(&id), "{plan}");

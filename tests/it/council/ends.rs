@@ -3,8 +3,8 @@
 use claw_orchestrator::model::{RunOutcome, RunState};
 use serde_json::json;
 
-use super::{Ended, always, commit, member, round, sh, spec, then, users, vote, worker};
-use crate::support::{World, check, git, happens, of_run};
+use super::{Ended, always, commit, member, round, sh, spec, then, vote, worker};
+use crate::support::{World, check, git, happens, of_run, untouched::Untouched};
 
 /// Council scenario 20: the processes are gone, what was being done is on the branches, the worktrees are gone.
 #[tokio::test(flavor = "multi_thread")]
@@ -71,7 +71,7 @@ async fn the_limit_of_the_node() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_later_visit_repairs() {
     let world = World::new();
-    let before = users(&world);
+    let before = Untouched::of(&world.project());
     let base = git(&world.project(), &["rev-parse", "HEAD"]);
     let repair = json!({ "match": "Repair brief", "times": 0, "steps": then(commit("value", "2\n"), vote(true)) });
     let members = vec![member(&world, "A", vec![repair, always(then(commit("value", "1\n"), vote(true)))])];
@@ -94,7 +94,7 @@ async fn a_later_visit_repairs() {
     assert_eq!((second["baseCommit"].as_str(), second["baseBranch"].as_str()), (Some(base.trim()), Some("main")));
     assert_eq!(second["startCommit"], ended.doc("ended")["integration"]);
     assert!(world.prompts("A")[1].contains("## What happened before"), "{}", world.prompts("A")[1]);
-    assert_eq!(users(&world), before);
+    before.check();
 }
 
 /// Council scenario 4, first part, CO-7: two councils with the same names at once.

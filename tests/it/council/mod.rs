@@ -23,12 +23,16 @@ pub const ABC: [&str; 3] = ["A", "B", "C"];
 
 /// What a member does in one round.
 pub fn round(n: u32, steps: Vec<Value>) -> Value {
-    json!({ "match": format!("# Round {n} of"), "times": 0, "steps": steps })
+    let mut turn = json!({ "match": format!("# Round {n} of"), "times": 0 });
+    turn["steps"] = Value::Array(steps);
+    turn
 }
 
 /// What it does in every round that has no turn of its own; last in a list.
 pub fn always(steps: Vec<Value>) -> Value {
-    json!({ "times": 0, "steps": steps })
+    let mut turn = json!({ "times": 0 });
+    turn["steps"] = Value::Array(steps);
+    turn
 }
 
 /// Writes a file and commits everything.
@@ -70,7 +74,8 @@ pub fn worker(world: &World, name: &str) -> Value {
 
 /// A run with one council.
 pub fn spec(members: Vec<Value>, more: Value) -> Value {
-    let node = json!({ "id": "main", "kind": "council", "task": "Build the thing.", "agents": members });
+    let mut node = json!({ "id": "main", "kind": "council", "task": "Build the thing." });
+    node["agents"] = Value::Array(members);
     json!({ "name": "council", "nodes": [with(node, more)] })
 }
 
@@ -142,27 +147,4 @@ impl Ended {
 pub async fn data(kernel: &Kernel, run: &str) -> Value {
     let record = kernel.record(run).await.unwrap();
     record.node("main").unwrap().data.clone().unwrap_or_default()
-}
-
-/// Whatever of the user's must not change: HEAD, branch, index and files.
-pub fn users(world: &World) -> (String, Vec<u8>, Vec<(PathBuf, Vec<u8>)>) {
-    let dir = world.project();
-    let refs = git(&dir, &["for-each-ref", "--format=%(refname) %(objectname)", "refs/heads/main"]);
-    let head = git(&dir, &["symbolic-ref", "HEAD"]) + &refs + &git(&dir, &["status", "--porcelain"]);
-    let mut files = Vec::new();
-    let mut open = vec![dir.clone()];
-    while let Some(dir) = open.pop() {
-        for entry in std::fs::read_dir(dir).unwrap().flatten() {
-            let name = entry.file_name();
-            if name == ".git" || name == ".worktrees" {
-                continue;
-            }
-            match entry.file_type().unwrap().is_dir() {
-                true => open.push(entry.path()),
-                false => files.push((entry.path(), std::fs::read(entry.path()).unwrap())),
-            }
-        }
-    }
-    files.sort();
-    (head, std::fs::read(dir.join(".git/index")).unwrap(), files)
 }

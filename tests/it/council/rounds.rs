@@ -3,14 +3,14 @@
 use claw_orchestrator::model::{RunOutcome, RunState};
 use serde_json::{Value, json};
 
-use super::{ABC, Ended, always, commit, member, round, sh, spec, then, users, vote, worker};
-use crate::support::{World, check, git, with};
+use super::{ABC, Ended, always, commit, member, round, sh, spec, then, vote, worker};
+use crate::support::{World, check, git, untouched::Untouched, with};
 
 /// Council scenario 1, CO-6.
 #[tokio::test(flavor = "multi_thread")]
 async fn all_agree_in_round_two_and_the_user_sees_nothing() {
     let world = World::new();
-    let before = users(&world);
+    let before = Untouched::of(&world.project());
     let members = ABC.map(|name| worker(&world, name)).into();
     let ended = Ended::of(&world, spec(members, json!({}))).await;
     assert_eq!(
@@ -21,7 +21,7 @@ async fn all_agree_in_round_two_and_the_user_sees_nothing() {
     );
     assert_eq!(ended.status(), ("consensus", 2));
     assert_eq!(ended.files(&world, "integration"), ["README", "a.txt", "b.txt", "c.txt", "plan.md"]);
-    assert_eq!(users(&world), before);
+    before.check();
     let layout = ended.doc("layout");
     assert_eq!(
         (layout["baseBranch"].as_str(), layout["councilId"].as_str()),

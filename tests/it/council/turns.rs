@@ -10,7 +10,9 @@ fn say(text: &str) -> Vec<Value> {
 }
 
 fn once(steps: Vec<Value>) -> Value {
-    json!({ "steps": steps })
+    let mut turn = json!({});
+    turn["steps"] = Value::Array(steps);
+    turn
 }
 
 /// Council scenarios 11 and 12: who says nothing is asked again, who says too little is asked for the report, and who
