@@ -17,7 +17,7 @@ use crate::{
     model::{
         Time,
         run::{Spend, Waiting},
-        spec::EngineChoice,
+        spec::{EngineChoice, SandboxMode},
     },
 };
 
@@ -206,6 +206,8 @@ async fn once(ctx: &NodeCtx, turn: &Turn, stopped: Option<&Stopped>) -> Done {
         Ok(reserved) => reserved,
         Err(reason) => return clean(Ended::Exhausted(reason)),
     };
+    let mut options = turn.options.clone();
+    options.add_dirs.extend(writable(ctx, turn).await);
     let spec = |resume: Option<&String>| SessionSpec {
         name: turn.session.clone(),
         choice: turn.choice.clone(),
@@ -215,7 +217,7 @@ async fn once(ctx: &NodeCtx, turn: &Turn, stopped: Option<&Stopped>) -> Done {
         max_budget_usd: turn.max_budget_usd,
         resume: resume.cloned(),
         run_env: ctx.attempt.run_env.iter().chain(&turn.env).cloned().collect(),
-        options: turn.options.clone(),
+        options: options.clone(),
         labels: Some(labels(ctx)),
     };
     let mut message = turn.message.clone();
@@ -275,6 +277,20 @@ async fn once(ctx: &NodeCtx, turn: &Turn, stopped: Option<&Stopped>) -> Done {
         Ended::Answered(Box::new(outcome))
     };
     Done { ended, unkillable, spend }
+}
+
+/// Where the agent must be able to write to commit, when it works in a worktree of ours and its engine keeps git's
+/// folder from being written.
+async fn writable(ctx: &NodeCtx, turn: &Turn) -> Vec<PathBuf> {
+    let engine = ctx.services.registry.resolve(&turn.choice);
+    let guarded = engine.is_ok_and(|engine| engine.guards_git());
+    if !guarded || turn.options.sandbox == Some(SandboxMode::ReadOnly) {
+        return Vec::new();
+    }
+    match ctx.services.git.open(&turn.cwd).await {
+        Ok(Some(repo)) => repo.writable_for_commits().await.unwrap_or_default(),
+        Ok(None) | Err(_) => Vec::new(),
+    }
 }
 
 /// What the turn belongs to.

@@ -101,7 +101,7 @@ impl Repo {
 
     /// Removes a temporary worktree at `path` with everything in it. Only one that is on no branch; nothing there
     /// is fine.
-    pub(in super::super) async fn discard(&self, path: &Path) -> Result<()> {
+    pub async fn discard(&self, path: &Path) -> Result<()> {
         self.forget_missing(path).await?;
         let (fs, given) = (self.git.fs.clone(), path.to_path_buf());
         let real = scan::blocking(DISCARD, move || match scan::kind(&*fs, &given)? {

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use super::super::{Repo, Result, refs, scan};
 use crate::sys::{Kind, fs};
 
+/// Begins the branches of runs with a worktree of their own.
+const RUNS: &str = "clawo";
 const WHAT: &str = "look for where commits go";
 
 impl Repo {
@@ -16,7 +18,8 @@ impl Repo {
     pub async fn writable_for_commits(&self) -> Result<Vec<PathBuf>> {
         let Some(branch) = self.current_branch().await?.filter(|_| self.is_linked()) else { return Ok(Vec::new()) };
         let Some((above, _)) = branch.rsplit_once('/') else { return Ok(Vec::new()) };
-        if !refs::KINDS.iter().any(|kind| above.starts_with(&format!("{kind}/"))) {
+        let ours = above == RUNS || refs::KINDS.iter().any(|kind| above.starts_with(&format!("{kind}/")));
+        if !ours {
             return Ok(Vec::new());
         }
         let (files, git_dir, common) = (self.git.fs.clone(), self.git_dir.clone(), self.common_dir.clone());

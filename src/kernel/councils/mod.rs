@@ -91,7 +91,12 @@ fn dispositions(kernel: &Inner) -> Dispositions {
 
 /// What deciding works with.
 fn desk<'a>(kernel: &'a Inner, dispositions: &'a Dispositions) -> Desk<'a> {
-    Desk { git: &kernel.services.git, dispositions, clock: kernel.services.clock.as_ref() }
+    Desk {
+        git: &kernel.services.git,
+        dispositions,
+        clock: kernel.services.clock.as_ref(),
+        verifier: &kernel.services.verifier,
+    }
 }
 
 impl Kernel {

@@ -4,11 +4,13 @@
 //! and does the rest. Only what the council's record names is removed.
 
 mod cleanup;
+mod judge;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
 
+use cleanup::Kept;
 pub(super) use cleanup::present;
 
 use super::{
@@ -23,6 +25,7 @@ use crate::{
     model::{Code, RunOutcome},
     nodes::prompt::cut,
     sys::Clock,
+    verify::Verifier,
 };
 
 /// How often a branch may move away under an acceptance.
@@ -41,6 +44,8 @@ pub struct Desk<'a> {
     pub dispositions: &'a Dispositions,
     /// Times.
     pub clock: &'a dyn Clock,
+    /// Acceptance of a merge that nothing has checked.
+    pub verifier: &'a Verifier,
 }
 
 /// How the work is to come in.
@@ -109,12 +114,22 @@ pub async fn accept(desk: Desk<'_>, case: &Case, chain: &[Layout], wish: &Wish) 
         return this.view(true);
     }
     let repo = this.repo().await?;
-    let _lock = repo.lock().await?;
+    let mut lock = repo.lock().await?;
     this.settle(&repo).await?;
     if !this.disposition.merged() {
         let mut tries = 0;
         loop {
             this.prepare(wish).await?;
+            if this.is_new_mix()? {
+                // Checks take their time, and the others' branches are none of this one's business meanwhile.
+                drop(lock);
+                let judged = judge::judge(&this, &repo).await;
+                lock = repo.lock().await?;
+                if let Err(refusal) = judged {
+                    this.forget().await?;
+                    return Err(refusal);
+                }
+            }
             match this.publish(&repo).await? {
                 Ok(()) => break,
                 Err(LandRefusal::Moved) if tries + 1 < TRIES => tries += 1,
@@ -127,6 +142,7 @@ pub async fn accept(desk: Desk<'_>, case: &Case, chain: &[Layout], wish: &Wish) 
         this.merged().await?;
     }
     this.clean_up(&repo).await?;
+    drop(lock);
     this.view(before)
 }
 
@@ -243,6 +259,13 @@ impl<'a> Acceptance<'a> {
         Ok(Some(ground.repo.tree(&judged).await? == ground.repo.tree(after).await?))
     }
 
+    /// Whether what would come in is a mix of checked work with other work, and so is itself checked by nobody.
+    fn is_new_mix(&self) -> Result<bool, Refusal> {
+        let journal = self.journal()?;
+        let checked = self.case.outcome == Some(RunOutcome::Verified);
+        Ok(checked && journal.kind == MergeKind::MergeCommit && journal.tree_as_verified == Some(false))
+    }
+
     /// Moves the branch.
     async fn publish(&self, repo: &Repo) -> Result<Result<(), LandRefusal>, Refusal> {
         Ok(repo.land_publish(&self.journal()?.landing()).await?)
@@ -265,7 +288,8 @@ impl<'a> Acceptance<'a> {
     /// Removes what is the council's, and writes down that it is accepted.
     async fn clean_up(&mut self, repo: &Repo) -> Result<(), Refusal> {
         if let (Some(journal), Some(layout)) = (&mut self.disposition.accept, &self.case.layout) {
-            let cleaned = cleanup::clean(repo, layout, self.chain).await;
+            let kept = Kept { run: &self.case.run_id, after: &journal.after };
+            let cleaned = cleanup::clean(repo, layout, self.chain, &kept).await;
             let (branches, worktrees) = present(repo, layout, self.chain).await?;
             let gone = |were: &[String], are: &[String]| were.iter().filter(|x| !are.contains(x)).cloned().collect();
             journal.branches_deleted = gone(&journal.branches, &branches);

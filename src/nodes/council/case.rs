@@ -9,7 +9,7 @@ use super::data::{
     Conflict, Ended, INTEGRATION, Key, Layout, PREFIX, Reply, RoundEnd, RoundStart, Status, rounds_begun,
 };
 use crate::model::{
-    NodeId, NodeKind, NodeState, RunId, RunOutcome, RunRecord, RunState, Time, WorkflowSpec,
+    Contract, NodeId, NodeKind, NodeState, RunId, RunOutcome, RunRecord, RunState, Time, WorkflowSpec,
     run::{Injection, NodeRecord, OutputText, Verdict},
     spec::CouncilNode,
 };
@@ -46,6 +46,8 @@ pub struct Case {
     pub verdict: Option<Verdict>,
     /// Commit of the integration branch that verdict is about.
     pub judged: Option<String>,
+    /// The contract of the run.
+    pub contract: Option<Contract>,
     /// Whether a live process executes the run.
     pub live: bool,
     /// Where it lies; absent until it was set up.
@@ -117,6 +119,7 @@ impl Case {
             outcome: record.outcome,
             verdict: verdict.cloned(),
             judged: verdict.and_then(|v| kept(record.node(v.node.as_str())?)),
+            contract: spec.contract.clone(),
             live,
             starts,
             replies: replies(visit, data, layout.as_ref(), settings),

@@ -3,7 +3,7 @@
 use claw_orchestrator::{
     git::Strategy,
     kernel::{Error, Kernel, councils::CouncilDraft},
-    model::Code,
+    model::{Code, RunOutcome},
     nodes::council::{
         accept::{AcceptView, Wish},
         data::Status,
@@ -14,7 +14,7 @@ use claw_orchestrator::{
 use serde_json::{Value, json};
 
 use super::{ABC, Ended, always, commit, member, round, sh, spec, then, vote, worker};
-use crate::support::{World, finished, git, untouched::Untouched};
+use crate::support::{World, check, finished, git, untouched::Untouched};
 
 fn wish(strategy: Strategy, force: bool) -> Wish {
     Wish { strategy, message: None, force }
@@ -245,4 +245,51 @@ async fn rejected_work_goes_on_in_a_new_council() {
     assert_eq!(heads(&world), ["main"]);
     let tree = git(&world.project(), &["ls-tree", "-r", "--name-only", "main"]);
     assert_eq!(tree.lines().collect::<Vec<_>>(), ["README", "a.txt", "b.txt", "c.txt"]);
+}
+
+/// MG-5: what each passed alone is checked together before the branch moves; taken apart again, it comes in.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_merge_that_breaks_the_contract_does_not_come_in() {
+    let world = World::new();
+    let dir = world.project();
+    let apart = check(&["sh", "-c", "test -f a.txt && ! test -f users.txt"]);
+    let mut spec = spec(ABC.iter().map(|name| worker(&world, name)).collect(), json!({}));
+    spec["contract"] = apart;
+    let ended = Ended::of(&world, spec).await;
+    assert_eq!(ended.view.outcome, Some(RunOutcome::Verified), "{:#?}", ended.view);
+    world.write("users.txt", "the user's\n");
+    git(&dir, &["add", "-A"]);
+    git(&dir, &["commit", "-q", "-m", "meanwhile"]);
+    let (id, before) = (ended.view.run_id.to_string(), state(&world));
+    for force in [false, true] {
+        let error = ended.kernel.council_accept(&id, wish(Strategy::Auto, force)).await.unwrap_err();
+        assert_eq!(error.code, Code::MergeNotVerified, "{error}");
+        assert_eq!(state(&world), before);
+    }
+    git(&dir, &["rm", "-q", "users.txt"]);
+    git(&dir, &["commit", "-q", "-m", "not after all"]);
+    let accepted = accept(&ended.kernel, &id).await.unwrap();
+    assert_eq!((accepted.merge_kind, accepted.tree_as_verified), (MergeKind::MergeCommit, Some(true)));
+    assert!(dir.join("a.txt").exists());
+}
+
+/// WT-1: a member's work that nobody merged outlives its branch, under a ref of the run.
+#[tokio::test(flavor = "multi_thread")]
+async fn work_that_was_not_merged_is_still_there_after_a_forced_acceptance() {
+    let world = World::new();
+    let dir = world.project();
+    let one = |name: &str| {
+        let work = then(commit("x.txt", &format!("of {name}\n")), vote(true));
+        member(&world, name, vec![round(1, vec![vote(false)]), round(2, work), always(vec![vote(true)])])
+    };
+    let ended = Ended::of(&world, spec(vec![one("A"), one("B")], json!({ "maxRounds": 2 }))).await;
+    let id = ended.view.run_id.to_string();
+    let tip = git(&dir, &["rev-parse", &ended.branch("B")]);
+    assert_eq!(accept(&ended.kernel, &id).await.unwrap_err().code, Code::AcceptNeedsForce);
+    let accepted = ended.kernel.council_accept(&id, wish(Strategy::Auto, true)).await.unwrap();
+    assert!(accepted.cleanup_errors.is_empty(), "{accepted:?}");
+    assert_eq!(heads(&world), ["main"]);
+    let kept = git(&dir, &["for-each-ref", "--contains", tip.trim(), "--format=%(refname)"]);
+    assert!(kept.contains(&format!("refs/clawo/runs/{id}/council/")), "{kept}");
+    assert_eq!(world.read("x.txt"), "of A\n");
 }

@@ -2,8 +2,10 @@
 //! `CLAWO_TEST_CODEX` and `CLAWO_TEST_OPENCODE` name the programs.
 
 use claw_orchestrator::{
+    git::Strategy,
     kernel::{Kernel, StatusQuery, view::EventView},
     model::{RunOutcome, RunState},
+    nodes::council::accept::Wish,
 };
 use serde_json::{Value, json};
 
@@ -93,6 +95,11 @@ async fn three_real_engines_disagree_agree_and_are_accepted() {
     assert_eq!((view.state, view.outcome), (RunState::Completed, Some(RunOutcome::Verified)), "{lines}");
     before.check();
     assert_eq!(git(&world.project(), &["rev-parse", "HEAD"]), tip);
+    let wish = Wish { strategy: Strategy::Auto, message: None, force: false };
+    let accepted = kernel.council_accept(view.run_id.as_str(), wish).await.unwrap();
+    assert_eq!(accepted.tree_as_verified, Some(true), "{accepted:?}");
+    before.check_merged("main");
+    assert_eq!((world.read("shared.txt").as_str(), world.read("cid.txt").as_str()), ("from ann\nfrom bob\n", "made\n"));
     let asked = codex.calls().iter().map(Value::to_string).collect::<String>();
     assert!(asked.contains("shared.txt"), "the conflict was told: {asked}");
     assert!(model.prompts().len() >= 3, "{:?}", model.prompts());

@@ -1,9 +1,11 @@
-//! Removing what a council made in a repository: exactly the worktrees, branches and refs its record names.
+//! Removing what a council made in a repository: exactly the worktrees, branches and refs its record names. Commits
+//! that nothing else reaches stay under refs of the run, as long as the run is kept.
 
 use std::path::PathBuf;
 
 use crate::{
     git::{Repo, Result},
+    model::RunId,
     nodes::council::data::{INTEGRATION, Layout},
 };
 
@@ -40,8 +42,31 @@ pub(in crate::nodes::council) async fn present(
     Ok((found, trees))
 }
 
+/// What need not be kept, and where the rest is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kept<'a> {
+    /// The run whose refs keep it.
+    pub(super) run: &'a RunId,
+    /// Commit of the user's branch that has what was taken in.
+    pub(super) after: &'a str,
+}
+
+impl Kept<'_> {
+    /// Makes sure that a commit outlives the ref `name`.
+    async fn keep(&self, repo: &Repo, name: &str, tip: &str) -> Result<()> {
+        if repo.is_ancestor(tip, self.after).await? {
+            return Ok(());
+        }
+        let place = format!("refs/clawo/runs/{}/{}", self.run, name.trim_start_matches("refs/clawo/"));
+        match repo.tip(&place).await? {
+            Some(there) if there == tip => Ok(()),
+            there => repo.point(&place, tip, there.as_deref()).await,
+        }
+    }
+}
+
 /// Removes all of it; what could not be removed is told. A branch that is still checked out somewhere stays.
-pub(super) async fn clean(repo: &Repo, layout: &Layout, chain: &[Layout]) -> Vec<String> {
+pub(super) async fn clean(repo: &Repo, layout: &Layout, chain: &[Layout], kept: &Kept<'_>) -> Vec<String> {
     let mut errors = Vec::new();
     for path in worktrees(layout, chain) {
         let removed = async {
@@ -64,13 +89,21 @@ pub(super) async fn clean(repo: &Repo, layout: &Layout, chain: &[Layout]) -> Vec
                 errors.push(format!("branch {branch}: it is checked out in {top}"));
                 return Ok::<(), crate::git::Error>(());
             }
+            kept.keep(repo, &branch, &tip).await?;
             repo.unpoint(&format!("refs/heads/{branch}"), &tip).await
         };
         let failed = deleted.await.err();
         errors.extend(failed.map(|e| format!("branch {branch}: {e}")));
     }
     for layout in std::iter::once(layout).chain(chain) {
-        errors.extend(repo.delete_refs(&layout.salvage_prefix()).await.err().map(|e| e.to_string()));
+        let removed = async {
+            let prefix = layout.salvage_prefix();
+            for (name, tip) in repo.refs(&prefix).await? {
+                kept.keep(repo, &name, &tip).await?;
+            }
+            repo.delete_refs(&prefix).await
+        };
+        errors.extend(removed.await.err().map(|e| e.to_string()));
     }
     errors
 }
