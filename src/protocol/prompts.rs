@@ -23,7 +23,17 @@ enum Need {
     Optional,
 }
 
-const KNOWN: [Known; 3] = [
+const KNOWN: [Known; 4] = [
+    Known {
+        name: "council",
+        title: "Let a council work on a task",
+        description: "Have several agents plan, work and vote on a task in worktrees of one repository.",
+        arguments: &[
+            ("task", "What is to be done", Need::Required),
+            ("projectDir", "Absolute directory in a git repository", Need::Required),
+            ("check", "Command that must succeed, for example: cargo test", Need::Optional),
+        ],
+    },
     Known {
         name: "explain-run",
         title: "Explain a run",
@@ -96,19 +106,30 @@ pub fn get(name: &str, arguments: Option<&JsonObject>) -> Result<GetPromptResult
         }
     }
     let quoted = |field: &str| value(field).map(|v| Value::from(v.unwrap_or_default()).to_string());
+    let contract = || {
+        value("check").map(|check| match check {
+            Some(check) => {
+                let words: Vec<&str> = check.split_whitespace().collect();
+                let (cmd, args) = words.split_first().map_or(("", &[][..]), |(c, a)| (*c, a));
+                let contract = serde_json::json!({ "checks": [{ "type": "command", "cmd": cmd, "args": args }] });
+                format!(", \"contract\": {contract}")
+            }
+            None => String::new(),
+        })
+    };
     let text = match known.name {
+        "council" => format!(
+            "Call council_start with {{\"task\": {}, \"projectDir\": {}{}}}. If there is no contract, first ask me how the \
+result should be checked and add one. Then call council_status with the id and waitMs 50000 until its status is no \
+longer running. Call council_review, read every changed file as its guidance says, and show me what you found. Call \
+council_accept only when I say so, and council_reject with my feedback when I do not want it; a new council_start with \
+continueFrom then goes on from there.",
+            quoted("task")?,
+            quoted("projectDir")?,
+            contract()?
+        ),
         "solve" => {
-            let contract = match value("check")? {
-                Some(check) => {
-                    let words: Vec<&str> = check.split_whitespace().collect();
-                    let (cmd, args) = words.split_first().map_or(("", &[][..]), |(c, a)| (*c, a));
-                    format!(
-                        ", \"contract\": {}",
-                        serde_json::json!({ "checks": [{ "type": "command", "cmd": cmd, "args": args }] })
-                    )
-                }
-                None => String::new(),
-            };
+            let contract = contract()?;
             format!(
                 "Call workflow_start with {{\"template\": \"solve\", \"task\": {}, \"cwd\": {}{contract}}}. If there is no \
 contract, first ask me how the result should be checked and add one. Then call workflow_status with the runId and \
