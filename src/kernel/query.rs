@@ -89,6 +89,26 @@ pub(super) async fn waited(kernel: &Arc<Inner>, run: &RunId, found: Found, wait_
     load(kernel, run).await
 }
 
+/// The same, but after a change of where the run stands or of what its nodes gave. Agents say a lot while they work.
+pub(super) async fn moved(kernel: &Arc<Inner>, run: &RunId, found: Found, wait_ms: u64) -> Result<Found> {
+    let standing = |found: &Found| {
+        let given = |node: &NodeRecord| node.data.as_ref().and_then(Value::as_object).map_or(0, serde_json::Map::len);
+        let nodes: Vec<_> = found.record.nodes.iter().map(|node| (node.state, given(node))).collect();
+        (found.record.state, found.record.winding_down, nodes)
+    };
+    let deadline = tokio::time::Instant::now() + Duration::from_millis(wait_ms).min(WAIT_MAX);
+    let (before, mut found) = (standing(&found), found);
+    while wait_ms > 0 && waits(&found) && standing(&found) == before {
+        let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        changed(kernel, run, found.record.seq, left).await?;
+        found = load(kernel, run).await?;
+    }
+    Ok(found)
+}
+
 /// Whether there is anything to wait for.
 fn waits(found: &Found) -> bool {
     !found.record.state.is_terminal() && (found.live || found.record.state == RunState::AwaitingHuman)

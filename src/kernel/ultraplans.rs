@@ -73,7 +73,7 @@ impl Kernel {
         let Some(planner) = planner.filter(|_| found.record.workflow == PLAN).map(|node| node.id.clone()) else {
             return Err(traces::wrong_kind(&found.record, "an ultraplan"));
         };
-        let found = query::waited(&self.inner, &run, found, wait_ms).await?;
+        let found = query::moved(&self.inner, &run, found, wait_ms).await?;
         let record = &found.record;
         let entry = record.node(planner.as_str());
         let ended = record.state.is_terminal();

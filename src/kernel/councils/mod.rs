@@ -10,10 +10,11 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use tokio::time::Instant;
 
 use super::{Error, Inner, Kernel, ListQuery, Result, query, view::ListEntry};
 use crate::{
-    model::{Code, RunOutcome, Time},
+    model::{Code, RunOutcome, RunState, Time},
     nodes::council::{
         accept::{AcceptView, Desk, Wish},
         case::Case,
@@ -99,13 +100,26 @@ fn desk<'a>(kernel: &'a Inner, dispositions: &'a Dispositions) -> Desk<'a> {
     }
 }
 
+/// What a caller waits for changes of: rounds, replies, words for the next round, state and outcome.
+fn standing(case: &Case) -> (usize, usize, usize, bool, usize, RunState, Option<RunOutcome>) {
+    let waiting = case.injections.iter().filter(|injection| injection.round.is_none()).count();
+    let (starts, replies, ends) = (case.starts.len(), case.replies.len(), case.ends.len());
+    (starts, replies, ends, case.ended.is_some(), waiting, case.run_state, case.outcome)
+}
+
 impl Kernel {
-    /// A council as it stands. Cancelling the wait never cancels the council.
+    /// A council as it stands. Waits, when asked to, until its standing changes. Cancelling the wait never cancels the council.
     pub async fn council_status(&self, id: &str, query: CouncilQuery) -> Result<CouncilView> {
         let mut found = find::find(&self.inner, id).await?;
-        if query.wait_ms > 0 && !found.case.run_ended() {
-            let wait = Duration::from_millis(query.wait_ms).min(query::WAIT_MAX);
-            query::changed(&self.inner, &found.case.run_id, found.seq, wait).await?;
+        let deadline = Instant::now() + Duration::from_millis(query.wait_ms).min(query::WAIT_MAX);
+        let before = standing(&found.case);
+        // Members say a lot while they work; a caller that waits is told when something came of it.
+        while standing(&found.case) == before && found.case.live && !found.case.run_ended() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            query::changed(&self.inner, &found.case.run_id, found.seq, left).await?;
             found = find::find(&self.inner, id).await?;
         }
         shown(&self.inner, &found.case, query).await

@@ -147,7 +147,7 @@ impl Kernel {
         let run = super::run_id(run)?;
         let found = query::load(&self.inner, &run).await?;
         Fan::of(&found.spec, &found.record)?;
-        let found = query::waited(&self.inner, &run, found, wait_ms).await?;
+        let found = query::moved(&self.inner, &run, found, wait_ms).await?;
         let (record, fan) = (&found.record, Fan::of(&found.spec, &found.record)?);
         let count = fan.spec.agents.len();
         // One bound for all texts together.

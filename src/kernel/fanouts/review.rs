@@ -102,7 +102,7 @@ impl Kernel {
         if found.record.workflow != REVIEW {
             return Err(wrong(&found.record));
         }
-        let found = query::waited(&self.inner, &run, found, wait_ms).await?;
+        let found = query::moved(&self.inner, &run, found, wait_ms).await?;
         let (record, fan) = (&found.record, Fan::of(&found.spec, &found.record)?);
         let ended = record.state.is_terminal();
         let results = results(&self.inner, &run, &fan, Keep::Whole(if ended { REVIEW_MAX } else { 0 })).await?;

@@ -7,7 +7,7 @@ use claw_orchestrator::{
 };
 use serde_json::{Value, json};
 
-use super::{ABC, Ended, always, member, round, sh, spec, vote, worker};
+use super::{ABC, Ended, always, member, round, sh, spec, then, vote, worker};
 use crate::support::{World, git, happens, until};
 
 /// Calls a tool as a host on this machine, or as one over HTTP.
@@ -309,4 +309,25 @@ async fn a_status_stays_small() {
     assert!(whole["responses"][0]["content"].as_str().unwrap().len() > 400_000 || whole["truncated"].is_array());
     let review = call(&ended.kernel, "council_review", json!({ "id": run })).await.unwrap();
     assert!(review.to_string().len() <= RESULT_MAX + 1000);
+}
+
+/// A caller that waits is woken by what comes of the members' work, not by every word of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_ends_when_something_came_of_it() {
+    let world = World::new();
+    let talk: Vec<Value> = (0..40).map(|n| json!({ "say": format!("thought {n}") })).collect();
+    let chatty = |name: &str| member(&world, name, vec![always(then(talk.clone(), vote(true)))]);
+    let kernel = world.kernel().await;
+    let spec = spec(vec![chatty("A"), chatty("B")], json!({ "maxRounds": 1 }));
+    let run = kernel.start(world.start(spec)).await.unwrap().run_id.to_string();
+    let mut looks = 0;
+    loop {
+        let view = call(&kernel, "council_status", json!({ "id": run, "waitMs": 50_000 })).await.unwrap();
+        looks += 1;
+        if view["outcome"].is_string() {
+            break;
+        }
+    }
+    // The start, two replies, the end of the round, of the council and of the run.
+    assert!(looks <= 9, "{looks} looks at one round");
 }
