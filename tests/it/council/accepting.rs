@@ -183,7 +183,7 @@ async fn what_is_in_the_way_of_an_acceptance_is_named() {
     assert_eq!(error.code, Code::BaseBranchMissing);
 }
 
-/// Council scenario 2: refuted work needs force, and the tree that comes in is the one the checks saw.
+/// Council scenario 2, CO-3: refuted work needs force, and the tree that comes in is the one the checks saw.
 #[tokio::test(flavor = "multi_thread")]
 async fn refuted_work_needs_force() {
     let world = World::new();

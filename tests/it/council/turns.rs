@@ -37,7 +37,7 @@ async fn empty_short_and_long_answers() {
     assert_eq!(["A", "B", "C"].map(|name| world.prompts(name).len()), [3, 3, 1]);
 }
 
-/// Council scenario 13, first part.
+/// Council scenario 13, first part, CO-1: who does not answer is a no and is shown.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_member_counts_as_no_and_its_work_is_merged() {
     let world = World::new();
