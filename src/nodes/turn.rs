@@ -25,7 +25,7 @@ use crate::{
 const LINE_MAX: usize = 500;
 
 /// Waits for a quota in a row before the failure is passed on.
-const QUOTA_WAITS_MAX: u64 = 5;
+pub(super) const QUOTA_WAITS_MAX: u64 = 5;
 /// Why an agent never worked whose node was wound down before.
 pub const ABORTED: &str = "aborted before start";
 /// Longest pause between two looks at the clock while a quota is waited for.
@@ -164,7 +164,7 @@ fn resumes(ctx: &NodeCtx, choice: &EngineChoice) -> bool {
 }
 
 /// When a turn is tried again: the stated time and a little more, or 1, 2, 4 ... 15 minutes.
-fn quota_due(now: Time, waits: u64, stated: Option<Time>) -> Time {
+pub(super) fn quota_due(now: Time, waits: u64, stated: Option<Time>) -> Time {
     match stated {
         Some(at) => at.max(now).plus_millis(QUOTA_MARGIN_MS),
         None => now.plus_millis((60_000_i64 << waits.min(4)).min(900_000)),

@@ -8,9 +8,9 @@ use std::{
 
 use super::{kept, shared::Shared};
 use crate::{
-    engines::{Opt, PoolError, PooledSession, SessionOptions, SessionSpec, Support, TurnOutcome},
+    engines::{ErrorClass, Opt, PoolError, PooledSession, SessionOptions, SessionSpec, Support, TurnOutcome},
     model::{
-        Code,
+        Code, Time,
         run::Waiting,
         spec::{CouncilAgent, CouncilNode, EngineChoice},
     },
@@ -93,20 +93,41 @@ impl<'a> Talk<'a> {
         self.session.as_ref().is_some_and(PooledSession::alive)
     }
 
-    /// Says something and waits for the answer, in a new session when there is none.
+    /// Says something and waits for the answer, in a new session when there is none. What opens a conversation waits
+    /// for a quota to be over, without a slot: it costs neither the member nor the round.
     pub(super) async fn say(&mut self, message: &str, limit: Duration) -> Said {
+        let (ctx, opens) = (&self.shared.ctx, !self.alive());
+        let mut waits = 0;
+        loop {
+            let (said, quota) = self.once(message, limit).await;
+            let Some(retry_at) = quota.filter(|_| opens && waits < turn::QUOTA_WAITS_MAX) else { return said };
+            self.close().await;
+            let now = ctx.now();
+            let due = turn::quota_due(now, waits, retry_at);
+            waits += 1;
+            let asked = u64::try_from(due.millis().saturating_sub(now.millis())).ok();
+            let waited = turn::wait_until(ctx, due, asked, self.name, ("quota", "the engine's quota is used up"));
+            tokio::select! {
+                over = waited => if !over { return Said::Stopped },
+                () = self.shared.cancel.cancelled() => return Said::Stopped,
+            }
+        }
+    }
+
+    /// One send; with it, when a quota forbade it, until when if the engine said so.
+    async fn once(&mut self, message: &str, limit: Duration) -> (Said, Option<Option<Time>>) {
         let ctx = &self.shared.ctx;
         if !self.alive() {
             self.close().await;
             match self.open(limit).await {
                 Ok(session) => self.session = Some(session),
-                Err(said) => return said,
+                Err(said) => return (said, None),
             }
         }
-        let Some(session) = &mut self.session else { return Said::Stopped };
+        let Some(session) = &mut self.session else { return (Said::Stopped, None) };
         let reserved = match ctx.budget.begin().await {
             Ok(reserved) => reserved,
-            Err(reason) => return Said::Failed(format!("{OVER}: {reason}")),
+            Err(reason) => return (Said::Failed(format!("{OVER}: {reason}")), None),
         };
         let cancel = self.shared.cancel.child_token();
         let sink = turn::sink(ctx, Some(self.agent.name.clone()));
@@ -126,27 +147,29 @@ impl<'a> Talk<'a> {
             if let Some(session) = self.session.take() {
                 session.abandon();
             }
-            return Said::Stopped;
+            return (Said::Stopped, None);
         };
         self.account(&outcome, reserved).await;
         if self.shared.cancel.is_cancelled() {
-            return Said::Stopped;
+            return (Said::Stopped, None);
         }
         if late {
-            return Said::Failed(format!("timeout: no answer within {} ms", limit.as_millis()));
+            return (Said::Failed(format!("timeout: no answer within {} ms", limit.as_millis())), None);
         }
-        match &outcome.error {
+        let quota = outcome.error.as_ref().filter(|e| e.class == ErrorClass::Quota).map(|e| e.retry_at);
+        let said = match &outcome.error {
             Some(e) if e.is_no_reply() => Said::Text(String::new()),
             Some(e) => Said::Failed(e.to_string()),
             None if outcome.ok => Said::Text(outcome.text),
             None => Said::Failed(turn::failure(&outcome)),
-        }
+        };
+        (said, quota)
     }
 
     /// Puts what a turn used on the accounts of the run and of the member.
     async fn account(&mut self, outcome: &TurnOutcome, reserved: crate::nodes::budget::Reserved) {
         let mut spend = outcome.spend.clone();
-        let quota = outcome.error.as_ref().is_some_and(|e| e.class == crate::engines::ErrorClass::Quota);
+        let quota = outcome.error.as_ref().is_some_and(|e| e.class == ErrorClass::Quota);
         spend.turns = if quota { 0 } else { spend.turns.max(1) };
         self.cost += spend.cost_usd;
         reserved.settle(&spend);

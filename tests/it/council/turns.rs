@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Ended, always, commit, member, round, sh, spec, then, vote, worker};
-use crate::support::World;
+use crate::support::{World, until};
 
 fn say(text: &str) -> Vec<Value> {
     vec![json!({ "say": text })]
@@ -138,4 +138,23 @@ async fn locks_of_a_killed_git_are_no_end() {
     assert_eq!(ended.status(), ("consensus", 2), "{:#?}", ended.view);
     assert!(ended.doc("reply:1:A")["error"].as_str().unwrap().starts_with("timeout: "));
     assert!(ended.files(&world, "integration").contains(&"half.txt".to_owned()));
+}
+
+/// A used-up quota is waited for; neither the member nor the round is lost to it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quota_is_waited_for() {
+    let world = World::new();
+    let kernel = world.kernel().await;
+    let yes = |name: &str| member(&world, name, vec![always(vec![vote(true)])]);
+    let used_up = json!({ "error": { "class": "quota", "retryAt": "+3s" } });
+    let members = vec![member(&world, "A", vec![always(vec![used_up])]), yes("B")];
+    let run = kernel.start(world.start(spec(members, json!({})))).await.unwrap().run_id.to_string();
+    let parked = until(&kernel, &run, |v| v.waiting_for.is_some() || v.state.is_terminal()).await;
+    assert_eq!(parked.waiting_for.as_ref().map(|w| w.kind.as_str()), Some("quota"), "{parked:#?}");
+    yes("A");
+    let ended = Ended::after(&kernel, &run).await;
+    assert_eq!(ended.status(), ("consensus", 1), "{:#?}", ended.view);
+    let reply = ended.doc("reply:1:A");
+    assert_eq!((&reply["error"], reply["consensus"].as_bool()), (&Value::Null, Some(true)), "{reply:#}");
+    assert_eq!(world.prompts("A").len(), 2);
 }
