@@ -63,6 +63,10 @@ async fn bad_arguments_name_their_field_and_touch_nothing() {
     let mut asked = 0;
     for tool in &tools {
         let name = tool["name"].as_str().unwrap();
+        // It tells in one answer what only a look at the store can tell, too; `council::calls` has its bad input.
+        if name == "council_start" {
+            continue;
+        }
         let properties = tool["inputSchema"]["properties"].as_object().unwrap();
         let mut cases = vec![(json!({ "no_such_argument": 1 }), "no_such_argument: unknown argument".to_owned())];
         match name {
@@ -70,16 +74,19 @@ async fn bad_arguments_name_their_field_and_touch_nothing() {
             "workflow_start" | "workflow_validate" => cases.push((json!({}), "spec: is required".to_owned())),
             "verify_run" => cases.push((json!({}), "cwd: is required".to_owned())),
             _ => {
-                cases.push((json!({}), "runId: is required".to_owned()));
-                cases.push((json!({ "runId": null }), "runId: is required".to_owned()));
+                let id = if name.starts_with("council_") { "id" } else { "runId" };
+                cases.push((json!({}), format!("{id}: is required")));
+                cases.push((json!({ id: null }), format!("{id}: is required")));
                 for bad in ["../x", "a/b", "", "..", "a\u{0}b", "%2e%2e%2fx"] {
-                    let mut args = json!({ "runId": bad });
-                    if name == "workflow_steer" {
-                        args["text"] = json!("t");
-                    } else if name == "workflow_approve" {
-                        args["approved"] = json!("true");
+                    let mut args = json!({ id: bad });
+                    match name {
+                        "workflow_steer" => args["text"] = json!("t"),
+                        "workflow_approve" => args["approved"] = json!("true"),
+                        "council_inject" => args["message"] = json!("m"),
+                        "council_reject" => args["feedback"] = json!("f"),
+                        _ => {}
                     }
-                    cases.push((args, "runId: ".to_owned()));
+                    cases.push((args, format!("{id}: ")));
                 }
             }
         }

@@ -141,7 +141,7 @@ async fn refusals_of_the_kernel_come_through() {
         assert!(error["error"].as_str().unwrap().contains(path), "{path}: {error}");
     }
     assert!(error["details"]["problems"].as_array().unwrap().len() >= 3);
-    for template in ["council", "autoloop"] {
+    for template in ["councils", "autoloop"] {
         let answer =
             wire.call("workflow_start", json!({ "template": template, "task": "t", "cwd": world.project() })).await;
         assert!(answer["result"]["structuredContent"]["error"].as_str().unwrap().contains("template"), "{answer}");

@@ -82,7 +82,7 @@ async fn what_a_spec_refers_to_is_checked() {
         assert_eq!(kernel.status(id, StatusQuery::default()).await.unwrap_err().code, Code::InvalidArgument, "{id:?}");
     }
     for (kind, code) in
-        [("council", Code::NotAvailableYet), ("goal", Code::SpecInvalid), ("autoloop", Code::NotAvailableYet)]
+        [("council", Code::SpecInvalid), ("goal", Code::SpecInvalid), ("autoloop", Code::NotAvailableYet)]
     {
         let refused = kernel.start(world.start(plain(json!({ "id": "a", "kind": kind })))).await.unwrap_err();
         assert_eq!(refused.code, code, "{refused}");

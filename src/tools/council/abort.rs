@@ -35,7 +35,8 @@ was done is committed to the council's branches, which stay. Next: council_revie
 }
 
 async fn run(kernel: KernelHandle, args: Args, _context: CallContext) -> Outcome {
-    let aborted = kernel.get().await?.council_abort(args.id.trim()).await?;
+    let id = super::checked(&args.id)?;
+    let aborted = kernel.get().await?.council_abort(id).await?;
     let text = format!(
         "Council {0} is aborted; {1} with its work stay. Next: council_review {{\"id\": \"{0}\"}}.",
         aborted.id,

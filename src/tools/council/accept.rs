@@ -59,6 +59,7 @@ the merged branch.",
 }
 
 async fn run(kernel: KernelHandle, args: Args, _context: CallContext) -> Outcome {
+    let id = super::checked(&args.id)?;
     let message = args.message.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
     if message.as_ref().is_some_and(|text| text.chars().count() > MERGE_MESSAGE_MAX) {
         return Err(invalid("message", format!("give at most {MERGE_MESSAGE_MAX} characters")));
@@ -69,7 +70,7 @@ async fn run(kernel: KernelHandle, args: Args, _context: CallContext) -> Outcome
         Some(StrategyShape::Merge) => Strategy::Merge,
     };
     let wish = Wish { strategy, message, force: args.force };
-    let view = kernel.get().await?.council_accept(args.id.trim(), wish).await?;
+    let view = kernel.get().await?.council_accept(id, wish).await?;
     ToolResult::new(&view, summary(&view))
 }
 

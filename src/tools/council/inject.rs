@@ -36,7 +36,8 @@ runs is not changed, and the council does not end before the message was read. N
 }
 
 async fn run(kernel: KernelHandle, args: Args, _context: CallContext) -> Outcome {
-    let injected = kernel.get().await?.council_inject(args.id.trim(), &args.message).await?;
+    let id = super::checked(&args.id)?;
+    let injected = kernel.get().await?.council_inject(id, &args.message).await?;
     let (id, round) = (&injected.id, injected.deliver_at_round);
     let text =
         format!("Members read it in round {round}. Next: council_status {{\"id\": \"{id}\", \"waitMs\": 50000}}.");

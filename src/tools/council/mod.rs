@@ -9,12 +9,21 @@ mod shapes;
 mod start;
 mod status;
 
-use super::{Tool, outcome};
-use crate::nodes::council::{data::Status, view::CouncilView};
+use super::{Tool, args::invalid, outcome};
+use crate::{
+    kernel::Error,
+    nodes::council::{data::Status, disposition::Dispositions, view::CouncilView},
+};
 
 /// Every tool of the set.
 pub(super) fn tools() -> Vec<Tool> {
     vec![abort::tool(), accept::tool(), inject::tool(), reject::tool(), review::tool(), start::tool(), status::tool()]
+}
+
+/// The id of a council as it is written; anything else is refused before a store is opened.
+fn checked(id: &str) -> Result<&str, Error> {
+    let id = id.trim();
+    if Dispositions::is_id(id) { Ok(id) } else { Err(invalid("id", "not the id of a council")) }
 }
 
 /// Where a council stands and what to call next.

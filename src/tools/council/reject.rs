@@ -37,7 +37,8 @@ feedback.",
 }
 
 async fn run(kernel: KernelHandle, args: Args, _context: CallContext) -> Outcome {
-    let view = kernel.get().await?.council_reject(args.id.trim(), &args.feedback).await?;
+    let id = super::checked(&args.id)?;
+    let view = kernel.get().await?.council_reject(id, &args.feedback).await?;
     let id = &view.council_id;
     let text = format!(
         "The feedback is in the plan of council {id}. Next: council_start {{\"projectDir\": ..., \"continueFrom\": \"{id}\"}}."

@@ -37,7 +37,8 @@ Read every changed file there yourself. Next: council_accept or council_reject."
 }
 
 async fn run(kernel: KernelHandle, args: Args, _context: CallContext) -> Outcome {
-    let mut view = kernel.get().await?.council_review(args.id.trim()).await?;
+    let id = super::checked(&args.id)?;
+    let mut view = kernel.get().await?.council_review(id).await?;
     let files = view.changed_files.len();
     let cut = fit(&mut view);
     let text = format!(

@@ -52,6 +52,7 @@ processes. Next: council_status again while it runs, then council_review.",
 }
 
 async fn run(kernel: KernelHandle, args: Args, context: CallContext) -> Outcome {
+    super::checked(&args.id)?;
     let kernel = kernel.get().await?;
     if args.wait_ms > 0 {
         context.report(0, 1, "waiting for a change");
